@@ -1,0 +1,22 @@
+import { sameProcess } from '../lib/latency.js'
+import { inTurns, medianOf } from '../lib/measure.js'
+import { millis } from '../lib/numbers.js'
+import { ratioRow } from '../lib/report.js'
+
+export const title = 'commit to handler, same process'
+const RATE = 500
+
+export async function run(context) {
+  const pace = { rate: RATE, warm: RATE, count: context.size(5_000, 1_000) }
+  const results = await inTurns(context, {
+    ours: () => sameProcess(context, 'ours', pace),
+    'graphile-worker': () => sameProcess(context, 'graphile', pace),
+  })
+  return ['p50', 'p99'].map((field) => {
+    const ours = medianOf(results.ours, field)
+    const peer = medianOf(results['graphile-worker'], field)
+    const what = `commit → handler at ${RATE} tx/s, ${field}, vs graphile-worker`
+    const details = { runs: results }
+    return ratioRow({ what, ours, peer, format: millis, ratio: peer / ours, atLeast: 10, details })
+  })
+}

@@ -1,0 +1,41 @@
+import { bars } from '../bars/index.js'
+import { endChildren } from './children.js'
+import { readOptions, USAGE } from './options.js'
+import { printProfiles } from './profile.js'
+import { Progress } from './progress.js'
+import { printTable, toJson } from './report.js'
+import { openSession } from './session.js'
+
+export async function main(argv) {
+  const options = readOptions(argv, Object.keys(bars))
+  if (options.help) return console.log(USAGE)
+  const began = Date.now()
+  const progress = new Progress(process.stderr)
+  const session = await openSession({ ...options, progress })
+  const rows = []
+  try {
+    for (const id of options.bars) {
+      progress.bar = id
+      rows.push(...(await runBar(id, session)))
+    }
+  } finally {
+    progress.clear()
+    await session.end()
+  }
+  const about = { node: process.version, postgres: session.server.major, seconds: (Date.now() - began) / 1000 }
+  if (options.json) console.log(JSON.stringify(toJson(rows, { ...about, options }), null, 2))
+  else printTable(rows, about)
+  if (options.profile && !options.json) printProfiles()
+  process.exitCode = rows.some((row) => row.holds === false) ? 1 : 0
+}
+
+/** A bar that cannot be measured does not hold, and does not keep the others from being measured. */
+async function runBar(id, session) {
+  try {
+    const rows = await bars[id].run(session)
+    return rows.map((row) => ({ bar: id, ...row }))
+  } catch (error) {
+    endChildren()
+    return [{ bar: id, what: bars[id].title, holds: false, error: error.stack ?? String(error) }]
+  }
+}

@@ -1,0 +1,42 @@
+import { median } from './numbers.js'
+
+async function sideNamed(name) {
+  return (await import(`./${name}.js`)).side
+}
+
+/** A fresh database in which `count` events wait for the side's consumer. */
+export async function onBacklog({ databases, say }, name, count, use) {
+  const build = async (url) => {
+    say(`filling ${count.toLocaleString('en-US')} events for ${name}`)
+    await (await sideNamed(name)).fill(url, count)
+  }
+  return await databases.with(`${name} ${count}`, build, use)
+}
+
+/** A fresh database with the side's tables and the application's own. */
+export async function onEmpty({ databases }, name, use) {
+  const build = async (url) => (await sideNamed(name)).install(url)
+  return await databases.with(`${name} empty`, build, use)
+}
+
+/** Ours, peer, ours, peer …: `repeat` rounds of all parts in turn. Answers each part's results. */
+export async function inTurns({ repeat, say }, parts) {
+  const results = Object.fromEntries(Object.keys(parts).map((name) => [name, []]))
+  for (let round = 1; round <= repeat; round++) {
+    for (const [name, measure] of Object.entries(parts)) {
+      say(`${name}, ${round} of ${repeat}`)
+      results[name].push(await measure())
+    }
+  }
+  return results
+}
+
+/** Drains a backlog of `count` events after `warm` more, in a process of its own. */
+export function drain(context, side, { count, warm, options, around = (_url, run) => run() }) {
+  const total = count + warm
+  return onBacklog(context, side, total, (url) =>
+    around(url, () => context.child({ role: 'drain', side, url, total, warm, options })),
+  )
+}
+
+export const medianOf = (results, field) => median(results.map((result) => result[field]))

@@ -1,0 +1,73 @@
+// aftercommit, as built: the only file of the bench that knows its API and its table.
+import { createOutbox, silentLogger } from '../../dist/index.js'
+import { postgresStore } from '../../dist/stores/postgres/index.js'
+import { withClient } from './databases.js'
+import { insertOrder, ORDERS, payloadOf, TYPE } from './payload.js'
+import { poolFor, warmUp } from './pool.js'
+
+/** Connections that the outbox needs beside those of the application. */
+const OWN_CONNECTIONS = 6
+const TUNING = { concurrency: 24, batchSize: 500, pollIntervalMs: 5_000 }
+const PENDING = 'select exists (select 1 from outbox_event where status in (0, 2)) as left'
+
+export const side = { name: 'aftercommit', install, fill, open }
+
+function outboxOn(pool, { tuning, keepRows = false } = {}) {
+  const { concurrency, batchSize, pollIntervalMs, ...more } = { ...TUNING, ...tuning }
+  return createOutbox({
+    store: postgresStore(pool),
+    dispatcher: { concurrency },
+    poller: { batchSize, pollIntervalMs },
+    ...(keepRows ? {} : { retention: { doneMs: 0 } }),
+    logger: silentLogger,
+    ...more,
+  })
+}
+
+async function install(url) {
+  const pool = poolFor(url, { connections: OWN_CONNECTIONS })
+  await outboxOn(pool).migrate()
+  await pool.end()
+  await withClient(url, (client) => client.query(ORDERS))
+}
+
+/** A backlog as a process that only writes leaves it: nobody has leased a row. */
+async function fill(url, count) {
+  await install(url)
+  const pool = poolFor(url, { connections: OWN_CONNECTIONS })
+  const outbox = outboxOn(pool)
+  for (let first = 0; first < count; first += 1_000) {
+    const events = Array.from({ length: Math.min(1_000, count - first) }, (_, i) => ({
+      type: TYPE,
+      payload: payloadOf(first + i),
+    }))
+    await outbox.transaction((tx) => tx.publishAll(events))
+  }
+  await outbox.stop()
+  await pool.end()
+}
+
+async function open(url, { connections = 2, onCommit, keepRows, tuning } = {}) {
+  const pool = poolFor(url, { connections: connections + OWN_CONNECTIONS, onCommit })
+  await warmUp(pool, connections)
+  const outbox = outboxOn(pool, { keepRows, tuning })
+  return {
+    outbox,
+    /** Without a handler: a process that only publishes. */
+    async start(handler) {
+      if (handler) outbox.on(TYPE, 'bench', async (event) => handler(event.payload))
+      await outbox.start()
+    },
+    transaction: (payload) =>
+      outbox.transaction(async (tx) => {
+        tx.client.benchIndex = payload.id
+        await tx.client.query(insertOrder(payload))
+        await tx.publish({ type: TYPE, payload })
+      }),
+    unsettled: async () => (await pool.query(PENDING)).rows[0].left,
+    async stop() {
+      await outbox.stop()
+      await pool.end()
+    },
+  }
+}

@@ -1,0 +1,61 @@
+// npm test: build, then the whole suite on this Node and again on Node 24.
+// Arguments go to vitest: `npm test -- src/core`. The last line counts both runs.
+import { spawnSync } from 'node:child_process'
+import fs from 'node:fs'
+import os from 'node:os'
+import path from 'node:path'
+import { environmentFor, findNode24 } from './node-24.mjs'
+
+const root = path.resolve(import.meta.dirname, '..')
+const vitest = path.join(root, 'node_modules', 'vitest', 'vitest.mjs')
+const total = { passed: 0, failed: 0, skipped: 0 }
+
+if (run(process.execPath, [path.join(root, 'scripts', 'build.mjs')]) === 0) {
+  const node24 = findNode24()
+  runSuite(process.execPath)
+  if (node24 === undefined) missNode24()
+  else if (node24 !== process.execPath) runSuite(node24)
+} else {
+  console.error('The build failed: no tests were run.')
+  total.failed++
+}
+
+console.log(`${total.passed} passed, ${total.failed} failed, ${total.skipped} skipped`)
+process.exitCode = total.failed > 0 ? 1 : 0
+
+function runSuite(node) {
+  const { stdout } = spawnSync(node, ['--version'], { encoding: 'utf8' })
+  console.log(`\n── Node ${stdout.trim()} ──`)
+  const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'aftercommit-test-'))
+  const report = path.join(folder, 'report.json')
+  const reporters = ['--reporter=default', '--reporter=json', `--outputFile.json=${report}`]
+  const status = run(node, [vitest, 'run', ...reporters, ...process.argv.slice(2)])
+  count(report, status)
+  fs.rmSync(folder, { recursive: true, force: true })
+}
+
+/** A file that could not be loaded counts as one failure, and so does an error outside of any test. */
+function count(report, status) {
+  const result = fs.existsSync(report) ? JSON.parse(fs.readFileSync(report, 'utf8')) : undefined
+  const broken = (result?.testResults ?? []).filter(
+    (file) => file.status === 'failed' && !file.assertionResults.some((test) => test.status === 'failed'),
+  )
+  const failed = (result?.numFailedTests ?? 0) + broken.length
+  total.passed += result?.numPassedTests ?? 0
+  total.skipped += (result?.numPendingTests ?? 0) + (result?.numTodoTests ?? 0)
+  total.failed += failed === 0 && status !== 0 ? 1 : failed
+}
+
+function missNode24() {
+  console.error('\nSKIPPED: the run on Node 24. Its binary is not among the npm packages of this platform.')
+  if (process.env.CI) total.failed++
+}
+
+function run(node, args) {
+  const { status } = spawnSync(node, args, {
+    cwd: root,
+    env: environmentFor(node),
+    stdio: ['ignore', 'inherit', 'inherit'],
+  })
+  return status ?? 1
+}

@@ -1,0 +1,135 @@
+import type { EventBus, EventHandler, PublishOptions } from '../bus.js'
+import { EventCatalog } from '../core/catalog.js'
+import type { EventDefinition } from '../core/define-event.js'
+import { type PublishableEvent, toEnvelope } from '../core/domain-event.js'
+import type { EventEnvelope } from '../core/envelope.js'
+import { AggregateHandlerError, DuplicateEventError, HandlerExistsError } from '../core/errors.js'
+import type { EventId } from '../core/event-id.js'
+
+type TypeOrDefinition = string | EventDefinition
+
+/**
+ * Delivers inside `publish`: every handler of the type runs, in the order of registration, one after the other;
+ * what they throw comes out of `publish` as one AggregateHandlerError, after all of them ran. Keeps what was
+ * published, for assertions. Delays are not waited for, and an id may come twice, as from any broker, unless
+ * `onDuplicate` is given.
+ */
+export class InMemoryEventBus implements EventBus {
+  readonly #catalog: EventCatalog
+  readonly #handlers = new Map<string, readonly EventHandler[]>()
+  #published: EventEnvelope[] = []
+
+  /** Definitions that are given here, or subscribed to, validate and decode the events of their types. */
+  constructor(events: Iterable<EventDefinition> = []) {
+    this.#catalog = new EventCatalog(events)
+  }
+
+  async publish(event: PublishableEvent, options?: PublishOptions): Promise<EventId> {
+    const envelope = toEnvelope(event, this.#catalog)
+    await this.#accept([envelope], options)
+    return envelope.eventId
+  }
+
+  /** All or nothing: one event that is not acceptable, and none is published. */
+  async publishAll(events: readonly PublishableEvent[], options?: PublishOptions): Promise<EventId[]> {
+    const envelopes = events.map((event) => toEnvelope(event, this.#catalog))
+    await this.#accept(envelopes, options)
+    return envelopes.map((envelope) => envelope.eventId)
+  }
+
+  /** Throws HandlerExistsError when the type has a handler of that name. */
+  subscribe<T>(type: string | EventDefinition<T>, handler: EventHandler<T>): void {
+    const eventType = this.#learn(type)
+    const handlers = this.#handlers.get(eventType) ?? []
+    if (handlers.some((other) => other.name === handler.name))
+      throw new HandlerExistsError(handler.name, eventType)
+    // The catalog decodes the payload of a definition, so that what arrives is an EventEnvelope<T>.
+    this.#handlers.set(eventType, [...handlers, handler as EventHandler])
+  }
+
+  subscribeAll(types: readonly TypeOrDefinition[], handler: EventHandler): void {
+    for (const type of types) this.subscribe(type, handler)
+  }
+
+  publishedEvents(): readonly EventEnvelope[] {
+    return [...this.#published]
+  }
+
+  eventsOfType<T = unknown>(type: string | EventDefinition<T>): readonly EventEnvelope<T>[] {
+    if (typeof type === 'string') return this.#published.filter(isOfType<T>(type))
+    return this.#published.filter(isOfType(type.eventType)).map((event) => event.withDecoder<T>(type.decode))
+  }
+
+  eventsForAggregate(aggregateId: string, aggregateType?: string): readonly EventEnvelope[] {
+    return this.#published.filter(
+      (event) =>
+        event.aggregateId === aggregateId &&
+        (aggregateType === undefined || event.aggregateType === aggregateType),
+    )
+  }
+
+  eventCount(): number {
+    return this.#published.length
+  }
+
+  hasEvent(type: TypeOrDefinition): boolean {
+    return this.#published.some(isOfType(nameOf(type)))
+  }
+
+  /** Forgets what was published; handlers stay. */
+  clear(): void {
+    this.#published = []
+  }
+
+  async #accept(envelopes: readonly EventEnvelope[], options: PublishOptions | undefined): Promise<void> {
+    const accepted = options?.onDuplicate
+      ? this.#withoutDuplicates(envelopes, options.onDuplicate)
+      : envelopes
+    for (const envelope of accepted) this.#published.push(envelope)
+    const errors: unknown[] = []
+    for (const envelope of accepted) {
+      for (const handler of this.#handlers.get(envelope.eventType) ?? []) {
+        // Awaiting only what needs it keeps delivery to plain functions synchronous.
+        try {
+          const result = handler.handle(envelope)
+          if (isThenable(result)) await result
+        } catch (error) {
+          errors.push(error)
+        }
+      }
+    }
+    const [first] = accepted
+    if (errors.length > 0)
+      throw new AggregateHandlerError(errors, accepted.length === 1 ? first?.eventType : undefined)
+  }
+
+  #withoutDuplicates(envelopes: readonly EventEnvelope[], onDuplicate: 'error' | 'ignore'): EventEnvelope[] {
+    const seen = new Set<string>(this.#published.map((event) => event.eventId))
+    const accepted: EventEnvelope[] = []
+    const duplicates: string[] = []
+    for (const envelope of envelopes) {
+      if (seen.has(envelope.eventId)) duplicates.push(envelope.eventId)
+      else accepted.push(envelope)
+      seen.add(envelope.eventId)
+    }
+    if (duplicates.length > 0 && onDuplicate === 'error') throw new DuplicateEventError(duplicates)
+    return accepted
+  }
+
+  #learn(type: TypeOrDefinition): string {
+    if (typeof type !== 'string') this.#catalog.add(type)
+    return nameOf(type)
+  }
+}
+
+function nameOf(type: TypeOrDefinition): string {
+  return typeof type === 'string' ? type : type.eventType
+}
+
+function isOfType<T>(eventType: string): (event: EventEnvelope) => event is EventEnvelope<T> {
+  return (event): event is EventEnvelope<T> => event.eventType === eventType
+}
+
+function isThenable(value: unknown): value is PromiseLike<unknown> {
+  return typeof value === 'object' && value !== null && 'then' in value && typeof value.then === 'function'
+}

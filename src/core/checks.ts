@@ -1,0 +1,96 @@
+import { InvalidEventError } from './errors.js'
+import { isClean, isWellFormed } from './text.js'
+
+const MAX_NAME = 255
+const MAX_METADATA = 1_024
+const MAX_HEADERS = 65_536
+const MAX_VERSION = 2_147_483_647
+/** RFC 3339 and MySQL know years of four digits only. */
+const MIN_TIME = Date.parse('0001-01-01T00:00:00.000Z')
+const MAX_TIME = Date.parse('9999-12-31T23:59:59.999Z')
+
+export type Headers = Readonly<Record<string, string>>
+
+/** No headers: frozen and shared. */
+export const EMPTY_HEADERS: Headers = Object.freeze(Object.create(null) as Record<string, string>)
+
+/** A type, aggregate, tenant or ordering key: 1 to 255 characters without control characters, or InvalidEventError. */
+export function checkName(field: string, value: unknown, eventType?: string): string {
+  if (typeof value === 'string' && value !== '' && value.length <= MAX_NAME && isClean(value)) return value
+  throw new InvalidEventError(
+    field,
+    nameProblem(value, MAX_NAME),
+    eventType === undefined ? {} : { eventType },
+  )
+}
+
+export function checkOptionalName(field: string, value: unknown, eventType: string): string | null {
+  return value === undefined || value === null ? null : checkName(field, value, eventType)
+}
+
+/** One metadata value: text of at most 1,024 characters without control characters. */
+export function checkMetadataText(field: string, value: unknown): string {
+  if (typeof value === 'string' && value.length <= MAX_METADATA && isClean(value)) return value
+  throw new InvalidEventError(
+    `metadata.${field}`,
+    value === '' ? 'it is empty' : nameProblem(value, MAX_METADATA),
+  )
+}
+
+export function checkVersion(value: unknown, eventType: string): number {
+  if (Number.isInteger(value) && (value as number) >= 1 && (value as number) <= MAX_VERSION)
+    return value as number
+  throw new InvalidEventError('version', 'it must be an integer of at least 1', { eventType })
+}
+
+/** Milliseconds of a valid Date in the years 1 to 9999. Dates of other realms are fine. */
+export function checkTime(value: unknown, eventType: string): number {
+  const ms = Object.prototype.toString.call(value) === '[object Date]' ? Number(value) : Number.NaN
+  if (ms >= MIN_TIME && ms <= MAX_TIME) return ms
+  throw new InvalidEventError('occurredAt', 'it must be a valid Date in the years 1 to 9999', { eventType })
+}
+
+/** A frozen copy without a prototype, so that a header called `__proto__` or `constructor` is just a header. */
+export function checkHeaders(headers: unknown, eventType: string): Headers {
+  if (headers === undefined || headers === null) return EMPTY_HEADERS
+  if (typeof headers !== 'object' || Array.isArray(headers)) {
+    throw new InvalidEventError('headers', 'they must be an object of strings', { eventType })
+  }
+  let size = 0
+  for (const [name, value] of Object.entries(headers)) {
+    checkHeader(name, value, eventType)
+    size += name.length + value.length
+  }
+  if (size > MAX_HEADERS) {
+    throw new InvalidEventError(
+      'headers',
+      `they exceed ${MAX_HEADERS} characters in total; use the payload`,
+      { eventType },
+    )
+  }
+  return freezeHeaders(headers as Headers)
+}
+
+/** As checkHeaders, for headers that are known to be good. */
+export function freezeHeaders(headers: Headers | null): Headers {
+  if (headers === null) return EMPTY_HEADERS
+  const names = Object.keys(headers)
+  if (names.length === 0) return EMPTY_HEADERS
+  const copy = Object.create(null) as Record<string, string>
+  for (const name of names) copy[name] = headers[name] as string
+  return Object.freeze(copy)
+}
+
+function checkHeader(name: string, value: unknown, eventType: string): void {
+  checkName('header name', name, eventType)
+  if (typeof value === 'string' && !value.includes('\0') && isWellFormed(value)) return
+  const problem = typeof value === 'string' ? 'holds U+0000 or half a surrogate pair' : 'is not a string'
+  throw new InvalidEventError(`header ${JSON.stringify(name)}`, `its value ${problem}`, { eventType })
+}
+
+function nameProblem(value: unknown, max: number): string {
+  if (typeof value !== 'string') return `it must be a string, not ${value === null ? 'null' : typeof value}`
+  if (value === '') return 'it is empty'
+  if (value.length > max) return `it is longer than ${max} characters`
+  return 'it holds control characters or half a surrogate pair'
+}

@@ -1,0 +1,137 @@
+import { fromBase64, toBase64 } from './base64.js'
+import { type EnvelopeInit, EventEnvelope } from './envelope.js'
+import { InvalidEventError } from './errors.js'
+import { encodePayload, type PayloadContent } from './payload.js'
+import { escapeUnprintable } from './text.js'
+
+/** An event in the JSON format of CloudEvents 1.0. What the standard has no attribute for travels as extensions. */
+export interface CloudEvent {
+  readonly specversion: '1.0'
+  readonly id: string
+  readonly source: string
+  readonly type: string
+  readonly time: string
+  readonly datacontenttype: string
+  readonly subject?: string
+  readonly data?: unknown
+  readonly data_base64?: string
+  readonly [extension: string]: unknown
+}
+
+export interface CloudEventOptions {
+  /** Where the event comes from, a URI reference; 'aftercommit' when absent. It is not part of the envelope. */
+  readonly source?: string | undefined
+}
+
+/** Context attributes: every attribute but the data, as strings and one number. */
+export type CloudEventAttributes = Readonly<Record<string, unknown>>
+
+const METADATA = [
+  ['correlationid', 'correlationId'],
+  ['causationid', 'causationId'],
+  ['userid', 'userId'],
+  ['traceid', 'traceId'],
+  ['traceparent', 'traceparent'],
+  ['tracestate', 'tracestate'],
+] as const
+
+/** Structured mode: one JSON object. fromCloudEvent() gives an equal envelope back. */
+export function toCloudEvent(envelope: EventEnvelope, options: CloudEventOptions = {}): CloudEvent {
+  const attributes = toAttributes(envelope, options) as unknown as CloudEvent
+  const bytes = envelope.payloadBytes
+  if (bytes !== null) return { ...attributes, data_base64: toBase64(bytes) }
+  return { ...attributes, data: envelope.toJSON().payload }
+}
+
+/** Reads structured mode, also from other producers; extensions we don't know are dropped. Throws InvalidEventError. */
+export function fromCloudEvent(event: string | object): EventEnvelope {
+  const attributes = parse(event)
+  return fromAttributes(attributes, structuredContent(attributes))
+}
+
+/** The context attributes of an envelope, by their CloudEvents names. */
+export function toAttributes(
+  envelope: EventEnvelope,
+  options: CloudEventOptions,
+): Record<string, string | number> {
+  const attributes: Record<string, string | number> = {
+    specversion: '1.0',
+    id: envelope.eventId,
+    source: options.source ?? 'aftercommit',
+    type: envelope.eventType,
+    time: envelope.occurredAt.toISOString(),
+    datacontenttype: envelope.payloadText === null ? 'application/octet-stream' : 'application/json',
+    schemaversion: envelope.version,
+    aggregatetype: envelope.aggregateType,
+  }
+  if (envelope.aggregateId !== undefined) {
+    attributes.subject = envelope.aggregateId
+    attributes.aggregateid = envelope.aggregateId
+  }
+  if (envelope.tenantId !== undefined) attributes.tenantid = envelope.tenantId
+  if (envelope.orderingKey !== undefined) attributes.orderingkey = envelope.orderingKey
+  for (const [attribute, field] of METADATA) {
+    const value = envelope.metadata[field]
+    if (value !== undefined) attributes[attribute] = value
+  }
+  if (Object.keys(envelope.headers).length > 0) {
+    attributes.headers = escapeUnprintable(JSON.stringify(envelope.headers))
+  }
+  return attributes
+}
+
+/** The envelope of checked attributes; EventEnvelope checks the rest. */
+export function fromAttributes(attributes: CloudEventAttributes, content: PayloadContent): EventEnvelope {
+  const { specversion, id, type, source, time, schemaversion } = attributes
+  if (specversion !== '1.0') throw new InvalidEventError('specversion', 'only CloudEvents 1.0 is supported')
+  for (const [name, value] of Object.entries({ id, type, source })) {
+    if (typeof value !== 'string' || value === '')
+      throw new InvalidEventError(name, 'a CloudEvent must have it')
+  }
+  const metadata: Record<string, unknown> = {}
+  for (const [attribute, field] of METADATA) metadata[field] = attributes[attribute]
+  const init = {
+    eventId: id,
+    eventType: type,
+    aggregateType: attributes.aggregatetype,
+    aggregateId: attributes.aggregateid ?? attributes.subject,
+    tenantId: attributes.tenantid,
+    orderingKey: attributes.orderingkey,
+    version: schemaversion === undefined ? undefined : Number(schemaversion),
+    occurredAt: time === undefined ? undefined : new Date(typeof time === 'string' ? time : Number.NaN),
+    headers: attributes.headers === undefined ? undefined : parseHeaders(attributes.headers),
+    metadata,
+  }
+  // The checks of the envelope hold at run time, whatever the attributes are.
+  return EventEnvelope.fromEncoded(init as unknown as EnvelopeInit, encodePayload(content, 'json'))
+}
+
+function structuredContent(attributes: CloudEventAttributes): PayloadContent {
+  const { data, data_base64: base64 } = attributes
+  if (base64 === undefined) return { value: data === undefined ? null : data }
+  if (data !== undefined) throw new InvalidEventError('data', 'give either data or data_base64, not both')
+  const bytes = typeof base64 === 'string' ? fromBase64(base64) : undefined
+  if (bytes === undefined) throw new InvalidEventError('data_base64', 'it is not base64 text')
+  return { value: bytes }
+}
+
+function parse(event: string | object): CloudEventAttributes {
+  const value: unknown = typeof event === 'string' ? parseJson('CloudEvent', event) : event
+  if (typeof value === 'object' && value !== null && !Array.isArray(value))
+    return value as CloudEventAttributes
+  throw new InvalidEventError('CloudEvent', 'its JSON is not an object')
+}
+
+function parseHeaders(text: unknown): unknown {
+  if (typeof text !== 'string')
+    throw new InvalidEventError('headers', 'the extension attribute must be JSON text')
+  return parseJson('headers', text)
+}
+
+function parseJson(field: string, text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    throw new InvalidEventError(field, 'the text is not valid JSON')
+  }
+}

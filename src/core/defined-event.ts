@@ -1,0 +1,105 @@
+import { checkTime, type Headers } from './checks.js'
+import type { EnvelopeInit, EventEnvelope } from './envelope.js'
+import { EventId } from './event-id.js'
+import { type EventMetadata, type MetadataInput, mergeMetadata } from './metadata.js'
+import type { PayloadContent } from './payload.js'
+import type { StandardSchemaV1 } from './standard-schema.js'
+import type { PayloadDecoder } from './stored-event.js'
+
+/** What one event may set beside its payload; it goes before what the definition would derive. */
+export interface EventOptions {
+  readonly eventId?: string | undefined
+  readonly occurredAt?: Date | undefined
+  readonly aggregateId?: string | undefined
+  readonly tenantId?: string | undefined
+  readonly headers?: Headers | undefined
+  readonly metadata?: EventMetadata | MetadataInput | undefined
+  readonly correlationId?: string | undefined
+  readonly causationId?: string | undefined
+  readonly userId?: string | undefined
+  readonly traceId?: string | undefined
+  readonly orderingKey?: string | undefined
+}
+
+/** Fields of the envelope that the caller sets; the definition fills in the rest. */
+export type DefinitionFields = Omit<EnvelopeInit, 'eventType' | 'payload'>
+
+/** Written as a method so that an `EventDefinition<Order>` is an `EventDefinition` (of unknown) too. */
+type Factory<T, Type extends string> = {
+  make(payload: T, options?: EventOptions): DefinedEvent<T, Type>
+}['make']
+
+/** One event type: call it to make an event. Made by defineEvent(). */
+export interface EventDefinition<T = unknown, Type extends string = string> extends Factory<T, Type> {
+  readonly eventType: Type
+  readonly aggregateType: string
+  readonly version: number
+  readonly schema: StandardSchemaV1 | undefined
+  /** Parses, upcasts an older version, applies the schema. Throws UndecodablePayloadError or EventValidationError. */
+  readonly decode: PayloadDecoder<T>
+  /** The JSON text of the payload, after making sure that it decodes again. */
+  encode(payload: T): string
+  /** Validates, serialises and completes an event of this type; what DefinedEvent.toEnvelope() calls. */
+  toEnvelope(content: PayloadContent, fields: DefinitionFields): EventEnvelope<T>
+}
+
+/** An event that is ready to be published. Its id and time are fixed here; the payload is checked in toEnvelope(). */
+export class DefinedEvent<T = unknown, Type extends string = string> {
+  readonly eventId: EventId
+  readonly definition: EventDefinition<T, Type>
+  readonly payload: T
+  readonly #options: EventOptions | undefined
+  readonly #occurredAtMs: number
+  #envelope: EventEnvelope<T> | undefined
+
+  constructor(definition: EventDefinition<T, Type>, payload: T, options?: EventOptions) {
+    this.eventId = options?.eventId === undefined ? EventId.new() : EventId.from(options.eventId)
+    this.definition = definition
+    this.payload = payload
+    this.#options = options
+    this.#occurredAtMs =
+      options?.occurredAt === undefined ? Date.now() : checkTime(options.occurredAt, definition.eventType)
+  }
+
+  get eventType(): Type {
+    return this.definition.eventType
+  }
+
+  get aggregateType(): string {
+    return this.definition.aggregateType
+  }
+
+  /** As the envelope has it; reading it validates the payload when the definition derives it. */
+  get aggregateId(): string | undefined {
+    return this.#options?.aggregateId ?? this.toEnvelope().aggregateId
+  }
+
+  get occurredAt(): Date {
+    return new Date(this.#occurredAtMs)
+  }
+
+  /** Serialises on the first call; later calls give the same envelope. Throws when the payload is not acceptable. */
+  toEnvelope(): EventEnvelope<T> {
+    this.#envelope ??= this.definition.toEnvelope({ value: this.payload }, this.#fields())
+    return this.#envelope
+  }
+
+  #fields(): DefinitionFields {
+    const options = this.#options
+    const fixed = { eventId: this.eventId, occurredAt: this.occurredAt }
+    if (options === undefined) return fixed
+    return {
+      ...fixed,
+      aggregateId: options.aggregateId,
+      tenantId: options.tenantId,
+      orderingKey: options.orderingKey,
+      headers: options.headers,
+      metadata: mergeMetadata(options.metadata, {
+        correlationId: options.correlationId,
+        causationId: options.causationId,
+        userId: options.userId,
+        traceId: options.traceId,
+      }),
+    }
+  }
+}

@@ -1,0 +1,143 @@
+import { fromBase64, toBase64 } from './base64.js'
+import {
+  checkHeaders,
+  checkName,
+  checkOptionalName,
+  checkTime,
+  checkVersion,
+  type Headers,
+} from './checks.js'
+import { InvalidEventError } from './errors.js'
+import { EventId } from './event-id.js'
+import { createMetadata, type EventMetadata, type MetadataInput } from './metadata.js'
+import type { EncodedPayload, PayloadContent } from './payload.js'
+import type { StoredEvent } from './stored-event.js'
+
+/** The aggregate type of events that belong to no aggregate. */
+export const GLOBAL_AGGREGATE = '__GLOBAL__'
+
+/** What an envelope is made of. Absent fields get their defaults; an absent payload is null. */
+export interface EnvelopeInit<T = unknown> {
+  readonly eventId?: string | undefined
+  readonly eventType: string
+  readonly aggregateType?: string | undefined
+  readonly aggregateId?: string | undefined
+  readonly tenantId?: string | undefined
+  readonly occurredAt?: Date | undefined
+  readonly version?: number | undefined
+  readonly headers?: Headers | undefined
+  readonly metadata?: EventMetadata | MetadataInput | undefined
+  readonly orderingKey?: string | undefined
+  readonly payload?: T | undefined
+}
+
+/** An envelope in JSON: dates as ISO-8601, bytes as base64, absent fields left out. */
+export interface EnvelopeJson {
+  readonly eventId: string
+  readonly eventType: string
+  readonly aggregateType: string
+  readonly aggregateId?: string
+  readonly tenantId?: string
+  readonly occurredAt: string
+  readonly version: number
+  readonly headers: Headers
+  readonly metadata: EventMetadata
+  readonly orderingKey?: string
+  readonly payload?: unknown
+  readonly payloadBase64?: string
+}
+
+/** The fields of an envelope that both directions of JSON need. */
+interface EnvelopeFields {
+  readonly eventId: string
+  readonly eventType: string
+  readonly aggregateType: string
+  readonly aggregateId: string | undefined
+  readonly tenantId: string | undefined
+  readonly occurredAtMs: number
+  readonly version: number
+  readonly headers: Headers
+  readonly metadata: EventMetadata
+  readonly orderingKey: string | undefined
+}
+
+/** Checks every field and fills in the defaults; InvalidEventError or InvalidEventIdError names the first bad one. */
+export function toStored(init: EnvelopeInit, encoded: EncodedPayload): StoredEvent {
+  const eventType = checkName('eventType', init.eventType)
+  return {
+    eventId: init.eventId === undefined ? EventId.new() : EventId.from(init.eventId),
+    eventType,
+    aggregateType: checkOptionalName('aggregateType', init.aggregateType, eventType) ?? GLOBAL_AGGREGATE,
+    aggregateId: checkOptionalName('aggregateId', init.aggregateId, eventType),
+    tenantId: checkOptionalName('tenantId', init.tenantId, eventType),
+    orderingKey: checkOptionalName('orderingKey', init.orderingKey, eventType),
+    version: init.version === undefined ? 1 : checkVersion(init.version, eventType),
+    payloadText: encoded.text,
+    payloadBytes: encoded.bytes,
+    headers: checkHeaders(init.headers, eventType),
+    metadata: createMetadata(init.metadata),
+    occurredAtMs: init.occurredAt === undefined ? Date.now() : checkTime(init.occurredAt, eventType),
+    payloadSize: encoded.size,
+  }
+}
+
+/** The envelope's fields as JSON, without the payload. */
+export function toHeadJson(envelope: EnvelopeFields): Omit<EnvelopeJson, 'payload' | 'payloadBase64'> {
+  return {
+    eventId: envelope.eventId,
+    eventType: envelope.eventType,
+    aggregateType: envelope.aggregateType,
+    ...(envelope.aggregateId === undefined ? undefined : { aggregateId: envelope.aggregateId }),
+    ...(envelope.tenantId === undefined ? undefined : { tenantId: envelope.tenantId }),
+    occurredAt: new Date(envelope.occurredAtMs).toISOString(),
+    version: envelope.version,
+    headers: envelope.headers,
+    metadata: envelope.metadata,
+    ...(envelope.orderingKey === undefined ? undefined : { orderingKey: envelope.orderingKey }),
+  }
+}
+
+export function toEnvelopeJson(
+  envelope: EnvelopeFields,
+  payload: Uint8Array | { readonly value: unknown },
+): EnvelopeJson {
+  const head = toHeadJson(envelope)
+  return payload instanceof Uint8Array
+    ? { ...head, payloadBase64: toBase64(payload) }
+    : { ...head, payload: payload.value }
+}
+
+/** Reads what toJSON() wrote. Id, time and payload must be there: inventing them would make another event of it. */
+export function fromEnvelopeJson(json: string | object): { init: EnvelopeInit; content: PayloadContent } {
+  const fields = parseObject(json)
+  if (fields.eventId === undefined) throw new InvalidEventError('eventId', 'the envelope JSON has none')
+  const occurredAt = new Date(typeof fields.occurredAt === 'string' ? fields.occurredAt : Number.NaN)
+  // toStored() checks every field at run time.
+  const init = { ...fields, occurredAt } as unknown as EnvelopeInit
+  return { init, content: { value: payloadOf(fields) } }
+}
+
+function parseObject(json: string | object): Record<string, unknown> {
+  let value: unknown = json
+  if (typeof json === 'string') {
+    try {
+      value = JSON.parse(json)
+    } catch {
+      throw new InvalidEventError('envelope', 'the text is not valid JSON')
+    }
+  }
+  if (typeof value === 'object' && value !== null && !Array.isArray(value))
+    return value as Record<string, unknown>
+  throw new InvalidEventError('envelope', 'its JSON is not an object')
+}
+
+function payloadOf(fields: Record<string, unknown>): unknown {
+  const { payload, payloadBase64 } = fields
+  if ((payload === undefined) === (payloadBase64 === undefined)) {
+    throw new InvalidEventError('payload', 'the envelope JSON must hold either payload or payloadBase64')
+  }
+  if (payloadBase64 === undefined) return payload
+  const bytes = typeof payloadBase64 === 'string' ? fromBase64(payloadBase64) : undefined
+  if (bytes === undefined) throw new InvalidEventError('payloadBase64', 'it is not base64 text')
+  return bytes
+}

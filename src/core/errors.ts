@@ -1,0 +1,27 @@
+export { AftercommitError } from './errors/base.js'
+export {
+  AggregateHandlerError,
+  HandlerExistsError,
+  HandlerTimeoutError,
+  ProcessDiedError,
+  UnroutableEventError,
+} from './errors/delivery.js'
+export {
+  DuplicateDefinitionError,
+  DuplicateEventError,
+  EventValidationError,
+  InvalidEventError,
+  InvalidEventIdError,
+  InvalidPayloadError,
+  PayloadTooLargeError,
+  UndecodablePayloadError,
+  UnknownEventTypeError,
+  type ValidationIssue,
+} from './errors/event.js'
+export { InvalidSettingError, PoolTooSmallError, StoreNotMigratedError } from './errors/setup.js'
+export {
+  CommitUnknownError,
+  NoActiveTransactionError,
+  TransactionEndedError,
+  TransactionRolledBackError,
+} from './errors/transaction.js'

@@ -1,0 +1,23 @@
+/** Base of every error of this library. `code` is stable across versions; messages are not, and hold no payload. */
+export class AftercommitError extends Error {
+  static {
+    nameErrors(AftercommitError, 'AftercommitError')
+  }
+
+  readonly code: string
+
+  constructor(code: string, message: string, options?: { cause?: unknown }) {
+    super(message, options)
+    this.code = code
+  }
+}
+
+/** Puts the name on the prototype, so that `stack` starts with it and a minifier cannot change it. */
+export function nameErrors(errorClass: { prototype: Error }, name: string): void {
+  Object.defineProperty(errorClass.prototype, 'name', { value: name, configurable: true, writable: true })
+}
+
+/** An undefined cause is no cause: keeps `cause` off the error unless there is one. */
+export function causedBy(cause: unknown): { cause?: unknown } | undefined {
+  return cause === undefined ? undefined : { cause }
+}

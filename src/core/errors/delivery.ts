@@ -1,0 +1,87 @@
+import { quoteText } from '../text.js'
+import { AftercommitError, nameErrors } from './base.js'
+
+/** No instance has a handler for the event. */
+export class UnroutableEventError extends AftercommitError {
+  static {
+    nameErrors(UnroutableEventError, 'UnroutableEventError')
+  }
+
+  readonly eventType: string
+
+  constructor(eventType: string) {
+    super(
+      'UNROUTABLE_EVENT',
+      `No instance has a handler for ${quoteText(eventType)}. Register one with outbox.on(), then retry the dead letter.`,
+    )
+    this.eventType = eventType
+  }
+}
+
+/** The handler took longer than its own timeout. It counts as failed, whatever it does afterwards. */
+export class HandlerTimeoutError extends AftercommitError {
+  static {
+    nameErrors(HandlerTimeoutError, 'HandlerTimeoutError')
+  }
+
+  readonly handler: string
+  readonly timeoutMs: number
+
+  constructor(handler: string, timeoutMs: number) {
+    super(
+      'HANDLER_TIMEOUT',
+      `Handler ${quoteText(handler)} took longer than ${timeoutMs} ms. Make it stop on its AbortSignal, or raise its timeout.`,
+    )
+    this.handler = handler
+    this.timeoutMs = timeoutMs
+  }
+}
+
+/** A handler of that name exists for the event, or an exclusive one does. The new one is not registered. */
+export class HandlerExistsError extends AftercommitError {
+  static {
+    nameErrors(HandlerExistsError, 'HandlerExistsError')
+  }
+
+  readonly handler: string
+  readonly eventType: string
+
+  constructor(handler: string, eventType: string, options: { exclusive?: boolean } = {}) {
+    const why = options.exclusive
+      ? `an exclusive handler allows no other one. Remove one of the two, or drop \`exclusive\``
+      : 'a handler of that name is registered already. Give each handler of an event its own name'
+    super('HANDLER_EXISTS', `Handler ${quoteText(handler)} for ${quoteText(eventType)} is refused: ${why}.`)
+    this.handler = handler
+    this.eventType = eventType
+  }
+}
+
+/** Recorded, not thrown: the process that worked on the event died or lost its lease. It counts as an attempt. */
+export class ProcessDiedError extends AftercommitError {
+  static {
+    nameErrors(ProcessDiedError, 'ProcessDiedError')
+  }
+
+  constructor(instance?: string) {
+    const who = instance === undefined ? 'The process' : `Instance ${quoteText(instance)}`
+    super(
+      'PROCESS_DIED',
+      `${who} stopped, or lost its lease, while it worked on this event. See its log for the crash.`,
+    )
+  }
+}
+
+/** Several handlers of one event failed; `errors` holds what each threw, in the order of registration. */
+export class AggregateHandlerError extends AftercommitError {
+  static {
+    nameErrors(AggregateHandlerError, 'AggregateHandlerError')
+  }
+
+  readonly errors: readonly unknown[]
+
+  constructor(errors: readonly unknown[], eventType?: string) {
+    const whose = eventType === undefined ? '' : ` of ${quoteText(eventType)}`
+    super('HANDLERS_FAILED', `${errors.length} handlers${whose} failed. See \`errors\` for each of them.`)
+    this.errors = Object.freeze([...errors])
+  }
+}

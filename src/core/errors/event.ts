@@ -1,0 +1,166 @@
+import { formatPath, type PathSegment } from '../path.js'
+import { quoteText } from '../text.js'
+import { AftercommitError, causedBy, nameErrors } from './base.js'
+
+/** The id is empty, longer than 64 characters, or holds control characters or half a surrogate pair. */
+export class InvalidEventIdError extends AftercommitError {
+  static {
+    nameErrors(InvalidEventIdError, 'InvalidEventIdError')
+  }
+
+  constructor(reason: string) {
+    super(
+      'INVALID_EVENT_ID',
+      `Invalid event id: it ${reason}. Give 1 to 64 characters of plain text, or leave it out and one is made.`,
+    )
+  }
+}
+
+/** A field of the envelope (type, aggregate, tenant, ordering key, version, header, metadata) is not acceptable. */
+export class InvalidEventError extends AftercommitError {
+  static {
+    nameErrors(InvalidEventError, 'InvalidEventError')
+  }
+
+  readonly field: string
+
+  constructor(field: string, reason: string, options: { eventType?: string; cause?: unknown } = {}) {
+    const whose = options.eventType === undefined ? '' : ` of event ${quoteText(options.eventType)}`
+    super('INVALID_EVENT', `Invalid ${field}${whose}: ${reason}.`, causedBy(options.cause))
+    this.field = field
+  }
+}
+
+/** The payload holds a value that JSON cannot carry. `path` names where; the value itself is never shown. */
+export class InvalidPayloadError extends AftercommitError {
+  static {
+    nameErrors(InvalidPayloadError, 'InvalidPayloadError')
+  }
+
+  readonly path: string
+  readonly reason: string
+
+  constructor(path: string, reason: string, options: { cause?: unknown } = {}) {
+    super('INVALID_PAYLOAD', `Invalid payload at ${path}: ${reason}.`, causedBy(options.cause))
+    this.path = path
+    this.reason = reason
+  }
+}
+
+/** The serialised payload is larger than the limit. */
+export class PayloadTooLargeError extends AftercommitError {
+  static {
+    nameErrors(PayloadTooLargeError, 'PayloadTooLargeError')
+  }
+
+  readonly limit: number
+
+  constructor(limit: number) {
+    super(
+      'PAYLOAD_TOO_LARGE',
+      `The payload is larger than ${limit} bytes once serialised. Store the data elsewhere and publish a reference to it.`,
+    )
+    this.limit = limit
+  }
+}
+
+/** What a schema said; the messages may quote the payload, so they stay out of the error's own message. */
+export interface ValidationIssue {
+  readonly message: string
+  readonly path?: readonly PathSegment[] | undefined
+}
+
+/** The payload does not fit its schema. The message names paths only; `issues` is not enumerable, so it is not logged. */
+export class EventValidationError extends AftercommitError {
+  static {
+    nameErrors(EventValidationError, 'EventValidationError')
+  }
+
+  readonly eventType: string
+  readonly paths: readonly string[]
+  declare readonly issues: readonly ValidationIssue[]
+
+  constructor(eventType: string, issues: readonly ValidationIssue[], hint?: string) {
+    const paths = [...new Set(issues.map((issue) => formatPath(issue.path ?? [])))]
+    const more = paths.length > 10 ? ` and ${paths.length - 10} more` : ''
+    super(
+      'EVENT_VALIDATION',
+      `The payload of ${quoteText(eventType)} does not match its schema at ${paths.slice(0, 10).join(', ')}${more}.` +
+        ` ${hint ?? "See the error's `issues` for what the schema expects (they may quote the payload)."}`,
+    )
+    this.eventType = eventType
+    this.paths = paths
+    Object.defineProperty(this, 'issues', { value: issues, enumerable: false })
+  }
+}
+
+/** A stored payload cannot be turned into a value again. The message never shows the data. */
+export class UndecodablePayloadError extends AftercommitError {
+  static {
+    nameErrors(UndecodablePayloadError, 'UndecodablePayloadError')
+  }
+
+  readonly eventType: string
+
+  constructor(eventType: string, reason: string, options: { cause?: unknown } = {}) {
+    super(
+      'UNDECODABLE_PAYLOAD',
+      `The payload of ${quoteText(eventType)} cannot be decoded: ${reason}.`,
+      causedBy(options.cause),
+    )
+    this.eventType = eventType
+  }
+}
+
+/** The catalog has no definition of this type. */
+export class UnknownEventTypeError extends AftercommitError {
+  static {
+    nameErrors(UnknownEventTypeError, 'UnknownEventTypeError')
+  }
+
+  readonly eventType: string
+
+  constructor(eventType: string) {
+    super(
+      'UNKNOWN_EVENT_TYPE',
+      `Unknown event type ${quoteText(eventType)}. Add its definition to the catalog (the outbox's \`events\`), or check the spelling.`,
+    )
+    this.eventType = eventType
+  }
+}
+
+/** Two different definitions claim one event type. */
+export class DuplicateDefinitionError extends AftercommitError {
+  static {
+    nameErrors(DuplicateDefinitionError, 'DuplicateDefinitionError')
+  }
+
+  readonly eventType: string
+
+  constructor(eventType: string) {
+    super(
+      'DUPLICATE_DEFINITION',
+      `Event type ${quoteText(eventType)} is defined twice. Define it once and import that definition everywhere.`,
+    )
+    this.eventType = eventType
+  }
+}
+
+/** An event with this id is in the outbox already. Nothing was written; the caller's transaction is still usable. */
+export class DuplicateEventError extends AftercommitError {
+  static {
+    nameErrors(DuplicateEventError, 'DuplicateEventError')
+  }
+
+  readonly eventIds: readonly string[]
+
+  constructor(eventIds: readonly string[]) {
+    const shown = eventIds.slice(0, 5).map((id) => quoteText(id))
+    const more = eventIds.length > 5 ? ` and ${eventIds.length - 5} more` : ''
+    super(
+      'DUPLICATE_EVENT',
+      `Already in the outbox: ${shown.join(', ')}${more}. Use new ids, or publish with { onDuplicate: 'ignore' }.`,
+    )
+    this.eventIds = Object.freeze([...eventIds])
+  }
+}

@@ -1,0 +1,59 @@
+import { AftercommitError, causedBy, nameErrors } from './base.js'
+
+/** `publish` was called where no transaction is active. Nothing was written. */
+export class NoActiveTransactionError extends AftercommitError {
+  static {
+    nameErrors(NoActiveTransactionError, 'NoActiveTransactionError')
+  }
+
+  constructor() {
+    super(
+      'NO_ACTIVE_TRANSACTION',
+      'publish() needs an active transaction: call it inside outbox.transaction(), pass { tx }, or use outbox.enqueue() to write in a transaction of its own.',
+    )
+  }
+}
+
+/** The transaction has committed or rolled back already. Nothing was written. */
+export class TransactionEndedError extends AftercommitError {
+  static {
+    nameErrors(TransactionEndedError, 'TransactionEndedError')
+  }
+
+  constructor() {
+    super(
+      'TRANSACTION_ENDED',
+      'This transaction has already ended. Await every publish() inside the transaction callback.',
+    )
+  }
+}
+
+/** COMMIT was answered by ROLLBACK, because a statement had failed and its error was swallowed. Nothing was written. */
+export class TransactionRolledBackError extends AftercommitError {
+  static {
+    nameErrors(TransactionRolledBackError, 'TransactionRolledBackError')
+  }
+
+  constructor(cause?: unknown) {
+    super(
+      'TRANSACTION_ROLLED_BACK',
+      'The database rolled the transaction back instead of committing it, because a statement in it had failed. Let that error reach the transaction, or use a savepoint around the statement.',
+      causedBy(cause),
+    )
+  }
+}
+
+/** The reply to COMMIT was lost: committed or not, nobody knows yet. A committed event is still delivered by a poller. */
+export class CommitUnknownError extends AftercommitError {
+  static {
+    nameErrors(CommitUnknownError, 'CommitUnknownError')
+  }
+
+  constructor(cause?: unknown) {
+    super(
+      'COMMIT_UNKNOWN',
+      'The connection was lost while committing, so the outcome is unknown. Read your own data back before you repeat the work.',
+      causedBy(cause),
+    )
+  }
+}

@@ -1,0 +1,56 @@
+const REFUSED = new Set(
+  (
+    'Map Set WeakMap WeakSet WeakRef Promise RegExp Error ArrayBuffer SharedArrayBuffer DataView ' +
+    'Boolean Number String BigInt Symbol Generator AsyncGenerator'
+  ).split(' '),
+)
+
+/** An object literal: prototype `Object.prototype`, of this realm or another, or none. */
+export function isPlainObject(value: object): boolean {
+  const prototype: unknown = Object.getPrototypeOf(value)
+  if (prototype === Object.prototype || prototype === null) return true
+  return (
+    typeof prototype === 'object' &&
+    Object.getPrototypeOf(prototype) === null &&
+    Object.hasOwn(prototype, 'isPrototypeOf')
+  )
+}
+
+/** What the object is, for an error message: 'a Date', 'a Map', 'an Error', 'a class instance'. */
+export function kindOf(value: object): string {
+  const tag = tagOf(value)
+  if (tag === 'Object' || !/^[A-Z][A-Za-z0-9]{0,30}$/.test(tag)) return 'a class instance'
+  return /^[AEIO]/.test(tag) ? `an ${tag}` : `a ${tag}`
+}
+
+/** The kind of an object whose contents JSON would silently lose; undefined for the others. */
+export function refusedKind(value: object): string | undefined {
+  return REFUSED.has(tagOf(value)) || ArrayBuffer.isView(value) || value instanceof Error
+    ? kindOf(value)
+    : undefined
+}
+
+/** Freezes plain objects and arrays, all the way down, and leaves every other object alone. Cycles are fine. */
+export function deepFreeze<T>(value: T): T {
+  const waiting: unknown[] = [value]
+  let frozenBefore: Set<object> | undefined
+  while (waiting.length > 0) {
+    const next = waiting.pop()
+    if (typeof next !== 'object' || next === null) continue
+    if (!Array.isArray(next) && !isPlainObject(next)) continue
+    if (Object.isFrozen(next)) {
+      // Frozen by its owner at the top only, perhaps; each such object is entered once.
+      frozenBefore ??= new Set()
+      if (frozenBefore.has(next)) continue
+      frozenBefore.add(next)
+    } else Object.freeze(next)
+    for (const child of Object.values(next)) {
+      if (typeof child === 'object' && child !== null) waiting.push(child)
+    }
+  }
+  return value
+}
+
+function tagOf(value: object): string {
+  return Object.prototype.toString.call(value).slice(8, -1)
+}

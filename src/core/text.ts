@@ -1,0 +1,91 @@
+const REPLACEMENT = '\ufffd'
+const MAX_MESSAGE = 4_000
+const MAX_NAME = 100
+
+/** Matches every character that may need care: controls (C0, DEL, C1) and any surrogate. Cheap first look. */
+const SUSPECT = /[^ -~\u00a0-\ud7ff\ue000-\uffff]/
+const CONTROL = /\p{Cc}/u
+/** With the `u` flag a surrogate that has its partner is one character, so this finds lone ones only. */
+const LONE_SURROGATE = /\p{Cs}/u
+const LONE_SURROGATES = /\p{Cs}/gu
+
+/** True when the text holds no half of a surrogate pair, which databases reject or mangle. */
+export function isWellFormed(text: string): boolean {
+  return !LONE_SURROGATE.test(text)
+}
+
+/** True when the text is well-formed and holds no control character. */
+export function isClean(text: string): boolean {
+  return !SUSPECT.test(text) || (!CONTROL.test(text) && !LONE_SURROGATE.test(text))
+}
+
+/** Well-formed text of at most `max` UTF-16 units that any database takes: NUL and lone surrogates become U+FFFD. */
+export function sanitizeText(text: string, max: number): string {
+  let cut = text
+  if (text.length > max) {
+    const end =
+      isHighSurrogate(text.charCodeAt(max - 1)) && isLowSurrogate(text.charCodeAt(max)) ? max - 1 : max
+    cut = text.slice(0, Math.max(0, end))
+  }
+  return SUSPECT.test(cut) ? cut.replaceAll('\0', REPLACEMENT).replace(LONE_SURROGATES, REPLACEMENT) : cut
+}
+
+/** The text in double quotes, cut at `max`, with everything a terminal or a log line could trip over escaped. */
+export function quoteText(text: string, max = 80): string {
+  const shown = text.length > max ? `${sanitizeText(text, max)}…` : text
+  return escapeUnprintable(JSON.stringify(shown))
+}
+
+/** Escapes what JSON.stringify leaves alone and terminals or headers do not take; the JSON text means the same. */
+export function escapeUnprintable(json: string): string {
+  return json.replace(/[\u007f-\u009f\u2028\u2029]/g, escapeUnit)
+}
+
+/** Name and message of any thrown value, fit for a database column. Never throws, whatever was thrown. */
+export function describeError(thrown: unknown): { name: string; message: string } {
+  try {
+    if (typeof thrown !== 'object' || thrown === null) return description('NonError', String(thrown))
+    const name = stringProperty(thrown, 'name') ?? 'NonError'
+    return description(name, stringProperty(thrown, 'message') || fallbackMessage(thrown))
+  } catch {
+    return { name: 'NonError', message: 'a value was thrown that cannot be read' }
+  }
+}
+
+function description(name: string, message: string): { name: string; message: string } {
+  return { name: sanitizeText(name, MAX_NAME), message: sanitizeText(message, MAX_MESSAGE) }
+}
+
+function stringProperty(holder: object, key: string): string | undefined {
+  try {
+    const value: unknown = Reflect.get(holder, key)
+    return typeof value === 'string' ? value : undefined
+  } catch {
+    return undefined
+  }
+}
+
+/** For a thrown object without a message: its code and its inner errors (a refused connection), or its keys. */
+function fallbackMessage(thrown: object): string {
+  const parts: string[] = []
+  const code = stringProperty(thrown, 'code')
+  if (code !== undefined) parts.push(code)
+  if ('errors' in thrown && Array.isArray(thrown.errors)) {
+    for (const inner of thrown.errors.slice(0, 5)) parts.push(describeError(inner).message)
+  }
+  if (parts.length > 0) return parts.join('; ')
+  if (thrown instanceof Error) return ''
+  return `an object was thrown, with the keys: ${Object.keys(thrown).slice(0, 10).join(', ') || 'none'}`
+}
+
+function isHighSurrogate(unit: number): boolean {
+  return unit >= 0xd800 && unit <= 0xdbff
+}
+
+function isLowSurrogate(unit: number): boolean {
+  return unit >= 0xdc00 && unit <= 0xdfff
+}
+
+function escapeUnit(char: string): string {
+  return `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`
+}

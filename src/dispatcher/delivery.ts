@@ -1,0 +1,66 @@
+import type { EventEnvelope } from '../core/envelope.js'
+
+export interface DeliveryInit {
+  readonly event: EventEnvelope
+  readonly token: string
+  /** By this process's monotonic clock, counted from before the lease was asked for. */
+  readonly leasedUntil: number
+  readonly attempts: number
+  readonly handledBy: readonly string[]
+  readonly source: 'hot' | 'cold'
+  readonly suspect: boolean
+  readonly unroutable: boolean
+}
+
+/** One event that this process holds the lease of, from the queue until its outcome is written. */
+export class Delivery implements DeliveryInit {
+  readonly event: EventEnvelope
+  readonly token: string
+  leasedUntil: number
+  readonly attempts: number
+  readonly handledBy: readonly string[]
+  readonly source: 'hot' | 'cold'
+  readonly suspect: boolean
+  readonly unroutable: boolean
+  readonly bytes: number
+  /** Monotonic time at which its handlers were started; 0 while it waits in a queue. */
+  startedAt = 0
+  running = false
+  stuckReported = false
+  #lost = false
+  #controller: AbortController | undefined
+
+  constructor(init: DeliveryInit) {
+    this.event = init.event
+    this.token = init.token
+    this.leasedUntil = init.leasedUntil
+    this.attempts = init.attempts
+    this.handledBy = init.handledBy
+    this.source = init.source
+    this.suspect = init.suspect
+    this.unroutable = init.unroutable
+    this.bytes = init.event.payloadSize
+  }
+
+  /** Somebody else may work on the event by now. */
+  get lost(): boolean {
+    return this.#lost
+  }
+
+  /** Made when a handler first looks at it. */
+  get signal(): AbortSignal {
+    this.#controller ??= new AbortController()
+    return this.#controller.signal
+  }
+
+  lose(reason: Error): void {
+    this.#lost = true
+    this.abort(reason)
+  }
+
+  abort(reason: Error): void {
+    if (!this.running) return
+    this.#controller ??= new AbortController()
+    this.#controller.abort(reason)
+  }
+}

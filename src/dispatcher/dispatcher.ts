@@ -1,0 +1,311 @@
+import { captureContext } from '../ambient.js'
+import type { RetryPolicy } from '../core/backoff.js'
+import type { Clock } from '../core/clock.js'
+import { AggregateHandlerError, ProcessDiedError, UnroutableEventError } from '../core/errors.js'
+import { describeError, sanitizeText } from '../core/text.js'
+import { errorFields, type Logger, logs, type Redact } from '../observe/logger.js'
+import type { MetricsExporter } from '../observe/metrics.js'
+import type { Failure, Settlement } from '../store.js'
+import type { BoundedQueue } from './bounded-queue.js'
+import type { Delivery } from './delivery.js'
+import type { InFlight } from './in-flight.js'
+import type { Interceptor } from './interceptor.js'
+import { type CreateScope, eventFields, invoke } from './invoke.js'
+import type { Registration, Routes } from './routing.js'
+import type { Settler } from './settler.js'
+
+export interface DispatcherOptions {
+  readonly instance: string
+  readonly concurrency: number
+  readonly hot: BoundedQueue<Delivery>
+  readonly cold: BoundedQueue<Delivery>
+  readonly inFlight: InFlight
+  readonly routes: Routes
+  readonly settler: Settler
+  readonly retry: { readonly maxAttempts: number; readonly policy: RetryPolicy }
+  readonly onUnroutable: 'dead' | 'retry'
+  readonly interceptors: readonly Interceptor[]
+  readonly createScope: CreateScope | undefined
+  readonly clock: Clock
+  readonly logger: Logger
+  readonly redact: Redact | undefined
+  readonly metrics: MetricsExporter | undefined
+  /** The cold queue has room for another claim. */
+  onRoom(): void
+}
+
+/** Takes deliveries from the two queues, at most `concurrency` at a time, and hands their outcome to the settler. */
+export class Dispatcher {
+  readonly #options: DispatcherOptions
+  readonly #inOwnContext = captureContext()
+  #workers = 0
+  #starting = 0
+  #turn = 0
+  #paused = false
+
+  constructor(options: DispatcherOptions) {
+    this.#options = options
+  }
+
+  /** Fills a place in the hot queue that was reserved before the insert. */
+  hot(delivery: Delivery): void {
+    const { inFlight, hot, metrics } = this.#options
+    inFlight.add(delivery)
+    hot.put(delivery)
+    metrics?.count('hot_enqueued', 1, { eventType: delivery.event.eventType })
+    this.#wake()
+  }
+
+  /** Queues what a claim brought. What is still running here is put off instead of being run beside itself. */
+  cold(deliveries: readonly Delivery[]): void {
+    const { inFlight, cold, settler, metrics } = this.#options
+    for (const delivery of deliveries) {
+      if (inFlight.has(delivery.event.eventId)) {
+        settler.add(settlementOf(delivery, { outcome: 'release', delayMs: 1_000 }), null)
+        continue
+      }
+      inFlight.add(delivery)
+      cold.add(delivery)
+      metrics?.count('cold_enqueued', 1, { eventType: delivery.event.eventType })
+    }
+    this.#wake()
+  }
+
+  /** Nothing new is started from now on; what waits in the queues is returned. */
+  pause(): Delivery[] {
+    this.#paused = true
+    const waiting: Delivery[] = []
+    for (const queue of [this.#options.hot, this.#options.cold]) {
+      for (let delivery = queue.take(); delivery; delivery = queue.take()) waiting.push(delivery)
+    }
+    return waiting
+  }
+
+  resume(): void {
+    this.#paused = false
+    this.#wake()
+  }
+
+  #wake(): void {
+    const waiting = this.#options.hot.length + this.#options.cold.length
+    while (!this.#paused && this.#workers < this.#options.concurrency && this.#starting < waiting) {
+      this.#workers++
+      this.#starting++
+      // Not in the context of whoever published: a handler must not see that transaction.
+      void this.#inOwnContext(() => this.#work())
+    }
+  }
+
+  async #work(): Promise<void> {
+    const { settler } = this.#options
+    await undefined
+    this.#starting--
+    for (let delivery = this.#next(); delivery; delivery = this.#next()) {
+      await this.#deliver(delivery)
+      if (settler.full) await settler.whenRoom()
+    }
+    this.#workers--
+  }
+
+  /** Two hot ones for each cold one, as long as there are both. */
+  #next(): Delivery | undefined {
+    if (this.#paused) return undefined
+    const { hot, cold } = this.#options
+    const coldFirst = this.#turn === 2
+    const delivery = coldFirst ? (cold.take() ?? hot.take()) : (hot.take() ?? cold.take())
+    this.#turn = coldFirst ? 0 : this.#turn + 1
+    if (delivery?.source === 'cold') this.#options.onRoom()
+    return delivery
+  }
+
+  async #deliver(delivery: Delivery): Promise<void> {
+    const { clock, inFlight, settler, metrics } = this.#options
+    const now = clock.monotonic()
+    if (delivery.lost || now >= delivery.leasedUntil) {
+      inFlight.remove(delivery)
+      metrics?.count('lease_lost', 1, { eventType: delivery.event.eventType })
+      return
+    }
+    delivery.startedAt = now
+    delivery.running = true
+    let settlement: Settlement
+    try {
+      settlement = await this.#attempt(delivery)
+    } catch (error) {
+      settlement = this.#failed(delivery, [{ handler: null, error }], [])
+    }
+    delivery.running = false
+    settler.add(settlement, delivery)
+  }
+
+  async #attempt(delivery: Delivery): Promise<Settlement> {
+    const { routes, retry, interceptors, onUnroutable } = this.#options
+    const { event } = delivery
+    if (delivery.unroutable) {
+      const failures = [{ handler: null, error: new UnroutableEventError(event.eventType) }]
+      return onUnroutable === 'dead' ? this.#dead(delivery, failures, []) : this.#failed(delivery, failures, [])
+    }
+    if (delivery.attempts >= retry.maxAttempts) {
+      return this.#dead(delivery, [{ handler: null, error: new ProcessDiedError() }], [], 0)
+    }
+    try {
+      event.decodePayload()
+    } catch (error) {
+      return this.#dead(delivery, [{ handler: null, error }], [])
+    }
+    let handlers = routes.handlersOf(event)
+    if (handlers.length === 0) return settlementOf(delivery, { outcome: 'release', delayMs: 1_000 })
+    if (delivery.handledBy.length > 0) handlers = handlers.filter((one) => !delivery.handledBy.includes(one.name))
+    if (interceptors.length === 0 && handlers.length === 1) {
+      return this.#single(handlers[0] as Registration, delivery)
+    }
+    const failures: HandlerFailure[] = []
+    const succeeded: string[] = []
+    const passed = await this.#before(delivery, failures)
+    if (passed) {
+      await Promise.all(handlers.map((handler) => this.#run(handler, delivery, failures, succeeded)))
+    }
+    await this.#after(delivery, failures)
+    return failures.length === 0
+      ? settlementOf(delivery, { outcome: 'done' })
+      : this.#failed(delivery, failures, succeeded)
+  }
+
+  /** The common case without the arrays of the general one. */
+  async #single(handler: Registration, delivery: Delivery): Promise<Settlement> {
+    try {
+      await invoke(handler, delivery, this.#options)
+    } catch (error) {
+      this.#noteHandled(handler, delivery, error, false)
+      return this.#failed(delivery, [{ handler: handler.name, error }], [])
+    }
+    this.#noteHandled(handler, delivery, null, true)
+    return settlementOf(delivery, { outcome: 'done' })
+  }
+
+  async #run(
+    handler: Registration,
+    delivery: Delivery,
+    failures: HandlerFailure[],
+    succeeded: string[],
+  ): Promise<void> {
+    try {
+      await invoke(handler, delivery, this.#options)
+      succeeded.push(handler.name)
+      this.#noteHandled(handler, delivery, null, true)
+    } catch (error) {
+      failures.push({ handler: handler.name, error })
+      this.#noteHandled(handler, delivery, error, false)
+    }
+  }
+
+  async #before(delivery: Delivery, failures: HandlerFailure[]): Promise<boolean> {
+    try {
+      for (const interceptor of this.#options.interceptors) await interceptor.beforeDispatch?.(delivery.event)
+      return true
+    } catch (error) {
+      failures.push({ handler: null, error })
+      return false
+    }
+  }
+
+  async #after(delivery: Delivery, failures: readonly HandlerFailure[]): Promise<void> {
+    const { interceptors, logger, redact } = this.#options
+    const error = combined(failures, delivery.event.eventType)
+    for (let i = interceptors.length - 1; i >= 0; i--) {
+      try {
+        await interceptors[i]?.afterDispatch?.(delivery.event, error)
+      } catch (thrown) {
+        const fields = { ...eventFields(delivery.event), ...errorFields(thrown, redact) }
+        logger.error(fields, 'an interceptor failed after the dispatch')
+      }
+    }
+  }
+
+  #noteHandled(handler: Registration, delivery: Delivery, error: unknown, succeeded: boolean): void {
+    const { clock, logger, metrics, redact } = this.#options
+    if (metrics) {
+      const labels = { eventType: delivery.event.eventType, handler: handler.name }
+      metrics.count(succeeded ? 'success' : 'failure', 1, labels)
+      metrics.duration('handler_ms', clock.monotonic() - delivery.startedAt, labels)
+    }
+    if (!logs(logger, succeeded ? 'info' : 'warn')) return
+    const fields = {
+      ...eventFields(delivery.event),
+      handler: handler.name,
+      attempt: delivery.attempts + 1,
+      duration_ms: Math.round((clock.monotonic() - delivery.startedAt) * 1000) / 1000,
+    }
+    if (succeeded) logger.info({ ...fields, outcome: 'done' }, 'event handled')
+    else logger.warn({ ...fields, outcome: 'failed', ...errorFields(error, redact) }, 'handler failed')
+  }
+
+  #failed(
+    delivery: Delivery,
+    failures: readonly HandlerFailure[],
+    succeeded: readonly string[],
+  ): Settlement {
+    const attempts = delivery.attempts + 1
+    const { maxAttempts, policy } = this.#options.retry
+    if (attempts >= maxAttempts) return this.#dead(delivery, failures, succeeded)
+    return settlementOf(delivery, {
+      outcome: 'retry',
+      delayMs: delayOf(policy, attempts, failures[0]?.error),
+      attempts: 1,
+      ...this.#story(delivery, failures, succeeded),
+    })
+  }
+
+  #dead(
+    delivery: Delivery,
+    failures: readonly HandlerFailure[],
+    succeeded: readonly string[],
+    attempts = 1,
+  ): Settlement {
+    return settlementOf(delivery, {
+      outcome: 'dead',
+      delayMs: 0,
+      attempts,
+      ...this.#story(delivery, failures, succeeded),
+    })
+  }
+
+  #story(delivery: Delivery, failures: readonly HandlerFailure[], succeeded: readonly string[]) {
+    const described = failures.map(({ handler, error }): Failure => {
+      const { name, message } = describeError(error)
+      return { handler, instance: this.#options.instance, message: sanitizeText(`${name}: ${message}`, 4_000) }
+    })
+    const error = described.map((one) => (one.handler ? `${one.handler}: ${one.message}` : one.message)).join('\n')
+    return { error, failures: described, handledBy: [...delivery.handledBy, ...succeeded] }
+  }
+}
+
+interface HandlerFailure {
+  readonly handler: string | null
+  readonly error: unknown
+}
+
+type Outcome = Settlement extends infer One ? (One extends unknown ? Omit<One, 'eventId' | 'token'> : never) : never
+
+export function settlementOf(delivery: Delivery, outcome: Outcome): Settlement {
+  return { eventId: delivery.event.eventId, token: delivery.token, ...outcome } as Settlement
+}
+
+function combined(failures: readonly HandlerFailure[], eventType: string): unknown | null {
+  if (failures.length === 0) return null
+  if (failures.length === 1) return failures[0]?.error
+  return new AggregateHandlerError(
+    failures.map((failure) => failure.error),
+    eventType,
+  )
+}
+
+/** A policy that throws or answers nonsense must not lose the event: a minute is as good as any. */
+function delayOf(policy: RetryPolicy, attempts: number, error: unknown): number {
+  try {
+    const delay = policy.delayMs(attempts, error)
+    return Number.isFinite(delay) && delay >= 0 ? delay : 60_000
+  } catch {
+    return 60_000
+  }
+}

@@ -1,0 +1,110 @@
+import { runHandling } from '../ambient.js'
+import type { Clock } from '../core/clock.js'
+import { HandlerTimeoutError } from '../core/errors.js'
+import type { EventEnvelope } from '../core/envelope.js'
+import { type Logger, withFields } from '../observe/logger.js'
+import type { Delivery } from './delivery.js'
+import type { InFlight } from './in-flight.js'
+import type { HandlerContext, Registration } from './routing.js'
+
+/** Makes what one handler call works with (a request scope, a unit of work); it is disposed of afterwards. */
+export type CreateScope = (event: EventEnvelope) => unknown
+
+export interface InvokeOptions {
+  readonly clock: Clock
+  readonly logger: Logger
+  readonly inFlight: InFlight
+  readonly createScope: CreateScope | undefined
+}
+
+class Context implements HandlerContext {
+  readonly attempt: number
+  readonly scope: unknown
+  readonly #delivery: Delivery
+  readonly #handler: string
+  readonly #logger: Logger
+  #log: Logger | undefined
+
+  constructor(delivery: Delivery, handler: string, logger: Logger, scope: unknown) {
+    this.attempt = delivery.attempts + 1
+    this.scope = scope
+    this.#delivery = delivery
+    this.#handler = handler
+    this.#logger = logger
+  }
+
+  get signal(): AbortSignal {
+    return this.#delivery.signal
+  }
+
+  get log(): Logger {
+    this.#log ??= withFields(this.#logger, {
+      ...eventFields(this.#delivery.event),
+      handler: this.#handler,
+      attempt: this.attempt,
+    })
+    return this.#log
+  }
+}
+
+export function eventFields(event: EventEnvelope): Record<string, unknown> {
+  return {
+    event_id: event.eventId,
+    event_type: event.eventType,
+    ...(event.metadata.correlationId === undefined ? {} : { correlation_id: event.metadata.correlationId }),
+  }
+}
+
+/** Calls one handler in its own async context and scope. Rejects with whatever it threw, or after its timeout. */
+export function invoke(handler: Registration, delivery: Delivery, options: InvokeOptions): unknown {
+  if (options.createScope === undefined && handler.timeoutMs === 0) {
+    return call(handler, delivery, options, undefined)
+  }
+  const run = options.createScope
+    ? inScope(handler, delivery, options, options.createScope)
+    : Promise.resolve(call(handler, delivery, options, undefined))
+  return handler.timeoutMs === 0 ? run : within(run, handler, delivery, options)
+}
+
+function call(handler: Registration, delivery: Delivery, options: InvokeOptions, scope: unknown): unknown {
+  const context = new Context(delivery, handler.name, options.logger, scope)
+  return runHandling(delivery.event, () => handler.handle(delivery.event, context))
+}
+
+async function inScope(
+  handler: Registration,
+  delivery: Delivery,
+  options: InvokeOptions,
+  createScope: CreateScope,
+): Promise<unknown> {
+  const scope = await createScope(delivery.event)
+  try {
+    return await call(handler, delivery, options, scope)
+  } finally {
+    await dispose(scope)
+  }
+}
+
+async function dispose(scope: unknown): Promise<void> {
+  if (typeof scope !== 'object' || scope === null) return
+  const disposable = scope as { dispose?: unknown } & Partial<AsyncDisposable & Disposable>
+  const end = disposable[Symbol.asyncDispose] ?? disposable[Symbol.dispose] ?? disposable.dispose
+  if (typeof end === 'function') await end.call(scope)
+}
+
+function within(
+  run: Promise<unknown>,
+  handler: Registration,
+  delivery: Delivery,
+  options: InvokeOptions,
+): Promise<unknown> {
+  return new Promise((resolve, reject) => {
+    const timer = options.clock.setTimer(() => {
+      const error = new HandlerTimeoutError(handler.name, handler.timeoutMs)
+      delivery.abort(error)
+      options.inFlight.outlives(delivery.event.eventId, run)
+      reject(error)
+    }, handler.timeoutMs)
+    run.then(resolve, reject).finally(() => timer.cancel())
+  })
+}

@@ -1,0 +1,151 @@
+import type { EventCatalog } from '../core/catalog.js'
+import { HandlerExistsError, InvalidEventError } from '../core/errors.js'
+import type { EventEnvelope } from '../core/envelope.js'
+import type { TypeFilter } from '../store.js'
+import type { Logger } from '../observe/logger.js'
+
+export interface HandlerContext {
+  /** 1 for the first try. */
+  readonly attempt: number
+  /** Fires on the shutdown deadline, the handler's timeout, or a lost lease. */
+  readonly signal: AbortSignal
+  /** With the event's ids bound. */
+  readonly log: Logger
+  /** What `createScope` returned for this call. */
+  readonly scope: unknown
+}
+
+export type HandlerFunction<T = unknown> = (event: EventEnvelope<T>, context: HandlerContext) => unknown
+
+export interface HandlerOptions {
+  /** The only handler of its event; a second one is refused. */
+  readonly exclusive?: boolean
+  /** A handler that takes longer counts as failed. Default: no limit. */
+  readonly timeoutMs?: number
+}
+
+export interface Registration {
+  readonly name: string
+  readonly handle: HandlerFunction
+  readonly eventType: string
+  readonly aggregateType: string | null
+  readonly exclusive: boolean
+  readonly timeoutMs: number
+}
+
+const ANY_VERSION = 2_147_483_647
+const NONE: readonly Registration[] = []
+
+/** Which handlers an event goes to: those of its aggregate and type, of its type, and of patterns that match. */
+export class Routes {
+  readonly #catalog: EventCatalog
+  readonly #all: Registration[] = []
+  #found = new Map<string, Map<string, readonly Registration[]>>()
+  #filter: TypeFilter | null = null
+
+  constructor(catalog: EventCatalog) {
+    this.#catalog = catalog
+  }
+
+  /** Refuses a name that is taken for the same event, and company for an exclusive handler. */
+  add(registration: Registration): void {
+    if (!registration.name) throw new InvalidEventError('handler', 'give the handler a name')
+    for (const other of this.#all) {
+      const same = other.eventType === registration.eventType && other.aggregateType === registration.aggregateType
+      if (same && (other.exclusive || registration.exclusive)) {
+        throw new HandlerExistsError(registration.name, registration.eventType, { exclusive: true })
+      }
+      if (other.name === registration.name && overlap(other, registration)) {
+        throw new HandlerExistsError(registration.name, registration.eventType)
+      }
+    }
+    this.#all.push(registration)
+    this.#found = new Map()
+    this.#filter = null
+  }
+
+  handlersOf(event: EventEnvelope): readonly Registration[] {
+    let byType = this.#found.get(event.aggregateType)
+    if (!byType) {
+      if (this.#found.size > 1000) this.#found.clear()
+      byType = new Map()
+      this.#found.set(event.aggregateType, byType)
+    }
+    let found = byType.get(event.eventType)
+    if (!found) {
+      found = this.#match(event.aggregateType, event.eventType)
+      if (byType.size > 10_000) byType.clear()
+      byType.set(event.eventType, found)
+    }
+    return found
+  }
+
+  /** What this instance can take from the store. */
+  filter(): TypeFilter {
+    if (this.#filter) return this.#filter
+    const names: string[] = []
+    const versions: number[] = []
+    const prefixes: string[] = []
+    for (const { eventType, aggregateType } of this.#all) {
+      if (isPattern(eventType)) {
+        if (aggregateType === null) prefixes.push(prefixOf(eventType))
+        for (const type of this.#catalog.types()) {
+          if (type.startsWith(prefixOf(eventType))) add(nameOf(type, aggregateType), type)
+        }
+      } else add(nameOf(eventType, aggregateType), eventType)
+    }
+    function nameOf(type: string, aggregateType: string | null): string {
+      return aggregateType === null ? type : `${aggregateType}\x1f${type}`
+    }
+    const catalog = this.#catalog
+    function add(name: string, type: string): void {
+      if (names.includes(name)) return
+      names.push(name)
+      versions.push(catalog.get(type)?.version ?? ANY_VERSION)
+    }
+    this.#filter = { names, versions, prefixes: [...new Set(prefixes)] }
+    return this.#filter
+  }
+
+  /** Handler names by route, for the registry. */
+  summary(): Record<string, string[]> {
+    const routes: Record<string, string[]> = {}
+    for (const { eventType, aggregateType, name } of this.#all) {
+      const route = aggregateType === null ? eventType : `${aggregateType}/${eventType}`
+      const names = routes[route]
+      if (names) names.push(name)
+      else routes[route] = [name]
+    }
+    return routes
+  }
+
+  #match(aggregateType: string, eventType: string): readonly Registration[] {
+    const found = this.#all.filter(
+      (one) =>
+        (one.aggregateType === null || one.aggregateType === aggregateType) && covers(one.eventType, eventType),
+    )
+    return found.length > 0 ? found : NONE
+  }
+}
+
+/** `*`, or a name that ends in `.*`: that prefix, at any depth. */
+export function isPattern(eventType: string): boolean {
+  return eventType === '*' || eventType.endsWith('.*')
+}
+
+/** A pattern also covers a narrower pattern. */
+function covers(route: string, eventType: string): boolean {
+  return isPattern(route) ? eventType.startsWith(prefixOf(route)) : route === eventType
+}
+
+/** Some event could go to both. */
+function overlap(one: Registration, other: Registration): boolean {
+  if (one.aggregateType !== null && other.aggregateType !== null && one.aggregateType !== other.aggregateType) {
+    return false
+  }
+  return covers(one.eventType, other.eventType) || covers(other.eventType, one.eventType)
+}
+
+function prefixOf(pattern: string): string {
+  return pattern.slice(0, -1)
+}

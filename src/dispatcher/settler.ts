@@ -1,0 +1,147 @@
+import type { Clock, Timer } from '../core/clock.js'
+import { errorFields, type Logger } from '../observe/logger.js'
+import type { MetricsExporter } from '../observe/metrics.js'
+import type { EventStore, Settlement } from '../store.js'
+import type { Delivery } from './delivery.js'
+
+const BATCH = 500
+/** Outcomes wait this long for company. */
+const WAIT_MS = 5
+/** Workers pause while this many outcomes wait to be written. */
+const FULL = 4 * BATCH
+const RETRY_MS = [50, 200, 1_000, 2_000]
+
+interface Entry {
+  readonly settlement: Settlement
+  /** Null for a lease that is given back without ever having been queued. */
+  readonly delivery: Delivery | null
+}
+
+export interface SettlerOptions {
+  readonly store: Pick<EventStore, 'settleIfLeased'>
+  readonly clock: Clock
+  readonly keepDone: boolean
+  readonly logger: Logger
+  readonly metrics: MetricsExporter | undefined
+  /** Called for each outcome once it is written (`settled`) or its lease turned out to be lost. */
+  onSettled(delivery: Delivery | null, settlement: Settlement, settled: boolean): void
+}
+
+/**
+ * Writes outcomes in batches, one statement at a time. While the database cannot be reached they are kept and
+ * tried again; the lease decides in the end whether they still count.
+ */
+export class Settler {
+  readonly #options: SettlerOptions
+  #entries: Entry[] = []
+  #writing: Promise<void> | null = null
+  #timer: Timer | null = null
+  #failures = 0
+  #closed = false
+  #waiting: (() => void)[] = []
+  #wakeRetry: (() => void) | null = null
+
+  constructor(options: SettlerOptions) {
+    this.#options = options
+  }
+
+  get full(): boolean {
+    return this.#entries.length >= FULL
+  }
+
+  add(settlement: Settlement, delivery: Delivery | null): void {
+    this.#entries.push({ settlement, delivery })
+    if (this.#writing) return
+    if (this.#entries.length >= BATCH) this.#write()
+    else this.#timer ??= this.#options.clock.setTimer(() => this.#write(), WAIT_MS)
+  }
+
+  /** Resolves when there is room for more outcomes. */
+  whenRoom(): Promise<void> {
+    return this.full ? new Promise((resolve) => this.#waiting.push(resolve)) : Promise.resolve()
+  }
+
+  /** Writes now what is waiting. Resolves when nothing waits any more, or after `giveUp`. */
+  async flush(): Promise<void> {
+    while (this.#entries.length > 0 || this.#writing) {
+      if (!this.#writing) this.#write()
+      await this.#writing
+    }
+  }
+
+  /** What cannot be written now is dropped: its lease runs out and somebody takes over. */
+  giveUp(): void {
+    this.#closed = true
+    this.#wakeRetry?.()
+  }
+
+  reopen(): void {
+    this.#closed = false
+  }
+
+  #write(): void {
+    this.#timer?.cancel()
+    this.#timer = null
+    if (this.#writing) return
+    this.#writing = this.#writeAll().finally(() => {
+      this.#writing = null
+    })
+  }
+
+  async #writeAll(): Promise<void> {
+    while (this.#entries.length > 0) {
+      const batch = this.#entries.splice(0, BATCH)
+      const started = this.#options.clock.monotonic()
+      try {
+        const settled = await this.#options.store.settleIfLeased(
+          batch.map((entry) => entry.settlement),
+          this.#options.keepDone,
+        )
+        this.#failures = 0
+        this.#options.metrics?.duration('settle_ms', this.#options.clock.monotonic() - started)
+        this.#report(batch, settled)
+      } catch (error) {
+        this.#entries = batch.concat(this.#entries)
+        if (await this.#giveUpAfter(error)) return
+      }
+      // A small rest waits for company instead of costing a statement of its own.
+      if (this.#failures === 0 && this.#entries.length < BATCH / 4 && this.#entries.length > 0) {
+        await new Promise<void>((resolve) => this.#options.clock.setTimer(resolve, 1))
+      }
+    }
+  }
+
+  #report(batch: readonly Entry[], settled: ReadonlySet<string>): void {
+    for (const { settlement, delivery } of batch) {
+      this.#options.onSettled(delivery, settlement, settled.has(settlement.eventId))
+    }
+    if (!this.full) {
+      const waiting = this.#waiting
+      this.#waiting = []
+      for (const resolve of waiting) resolve()
+    }
+  }
+
+  /** Waits before the next try; true when there will be none. */
+  async #giveUpAfter(error: unknown): Promise<boolean> {
+    const first = this.#failures === 0
+    const delay = RETRY_MS[Math.min(this.#failures++, RETRY_MS.length - 1)] as number
+    if (first) this.#options.logger.warn(errorFields(error), 'outcomes could not be written; trying again')
+    if (!this.#closed) {
+      await new Promise<void>((resolve) => {
+        const timer = this.#options.clock.setTimer(resolve, delay)
+        this.#wakeRetry = () => {
+          timer.cancel()
+          resolve()
+        }
+      })
+      this.#wakeRetry = null
+    }
+    if (!this.#closed) return false
+    const dropped = this.#entries
+    this.#entries = []
+    this.#failures = 0
+    this.#report(dropped, new Set())
+    return true
+  }
+}

@@ -1,0 +1,33 @@
+export type { EventBus, EventHandler, EventPublisher, EventSubscriber, PublishOptions } from './bus.js'
+export * from './core/index.js'
+export type { Interceptor } from './dispatcher/interceptor.js'
+export type { CreateScope } from './dispatcher/invoke.js'
+export type { HandlerContext, HandlerFunction, HandlerOptions } from './dispatcher/routing.js'
+export {
+  type JsonLoggerOptions,
+  jsonLogger,
+  type LogFields,
+  type Logger,
+  type LogLevel,
+  type Redact,
+  silentLogger,
+} from './observe/logger.js'
+export type {
+  CounterName,
+  DurationName,
+  GaugeName,
+  MetricLabels,
+  MetricsExporter,
+} from './observe/metrics.js'
+export type { DeadLetterSelection, DeadLetters } from './outbox/dead-letters.js'
+export type { Health, OutboxStats } from './outbox/health.js'
+export type {
+  DispatcherSettings,
+  OutboxOptions,
+  PollerSettings,
+  RetentionSettings,
+  RetrySettings,
+} from './outbox/settings.js'
+export { createOutbox, type Outbox, type OutboxPublishOptions } from './outbox.js'
+export type { EventFilter, EventRecord, EventStatusName, EventStore, SeenInstance } from './store.js'
+export type { Transaction } from './transaction.js'

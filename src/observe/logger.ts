@@ -1,0 +1,92 @@
+import { describeError, sanitizeText } from '../core/text.js'
+
+export type LogFields = Readonly<Record<string, unknown>>
+export type LogLevel = 'debug' | 'info' | 'warn' | 'error'
+
+/** The logger port. A pino instance fits as it is. */
+export interface Logger {
+  debug(fields: LogFields, message: string): void
+  info(fields: LogFields, message: string): void
+  warn(fields: LogFields, message: string): void
+  error(fields: LogFields, message: string): void
+  /** Lets the outbox skip building lines that nobody wants. */
+  isLevelEnabled?(level: LogLevel): boolean
+}
+
+const ORDER: Record<LogLevel, number> = { debug: 10, info: 20, warn: 30, error: 40 }
+// Control characters that JSON leaves as they are, and that a terminal or a line reader would act upon.
+// biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is being removed
+const UNSAFE = /[\u007f-\u009f\u2028\u2029]/g
+
+export interface JsonLoggerOptions {
+  readonly level?: LogLevel
+  /** Where a finished line goes; default standard output. */
+  readonly write?: (line: string) => void
+}
+
+/** One JSON object a line: time, level, msg and the fields. Never throws. */
+export function jsonLogger(options: JsonLoggerOptions = {}): Logger {
+  const least = ORDER[options.level ?? 'info']
+  const write = options.write ?? ((line: string) => void process.stdout.write(line))
+  const at = (level: LogLevel) => (fields: LogFields, message: string) => {
+    if (ORDER[level] < least) return
+    let line: string
+    try {
+      line = JSON.stringify({ time: new Date().toISOString(), level, msg: message, ...fields })
+    } catch {
+      line = JSON.stringify({ time: new Date().toISOString(), level, msg: message })
+    }
+    write(`${line.replace(UNSAFE, escapeUnit)}\n`)
+  }
+  return {
+    debug: at('debug'),
+    info: at('info'),
+    warn: at('warn'),
+    error: at('error'),
+    isLevelEnabled: (level) => ORDER[level] >= least,
+  }
+}
+
+function escapeUnit(unit: string): string {
+  return `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`
+}
+
+const nothing = () => {}
+export const silentLogger: Logger = {
+  debug: nothing,
+  info: nothing,
+  warn: nothing,
+  error: nothing,
+  isLevelEnabled: () => false,
+}
+
+export function logs(logger: Logger, level: LogLevel): boolean {
+  return logger.isLevelEnabled ? logger.isLevelEnabled(level) : true
+}
+
+/** A logger that adds fields to every line. */
+export function withFields(logger: Logger, fields: LogFields): Logger {
+  return {
+    debug: (more, message) => logger.debug({ ...fields, ...more }, message),
+    info: (more, message) => logger.info({ ...fields, ...more }, message),
+    warn: (more, message) => logger.warn({ ...fields, ...more }, message),
+    error: (more, message) => logger.error({ ...fields, ...more }, message),
+    isLevelEnabled: (level) => logs(logger, level),
+  }
+}
+
+export type Redact = (message: string) => string
+
+/** A thrown value as log fields: its name and at most 500 characters of message, after the user's `redact`. */
+export function errorFields(thrown: unknown, redact?: Redact): LogFields {
+  const { name, message } = describeError(thrown)
+  return { error: name, error_message: sanitizeText(redact ? safely(redact, message) : message, 500) }
+}
+
+function safely(redact: Redact, message: string): string {
+  try {
+    return redact(message)
+  } catch {
+    return '[redact threw]'
+  }
+}

@@ -1,0 +1,176 @@
+import { randomBytes } from 'node:crypto'
+import { hostname } from 'node:os'
+import { currentTransaction } from './ambient.js'
+import type { EventPublisher, PublishOptions } from './bus.js'
+import { EventCatalog } from './core/catalog.js'
+import type { EventDefinition } from './core/define-event.js'
+import type { PublishableEvent } from './core/domain-event.js'
+import { AftercommitError, NoActiveTransactionError } from './core/errors.js'
+import type { EventId } from './core/event-id.js'
+import type { HandlerFunction, HandlerOptions } from './dispatcher/routing.js'
+import { DeadLetters } from './outbox/dead-letters.js'
+import type { Health, OutboxStats } from './outbox/health.js'
+import { Machinery } from './outbox/machinery.js'
+import { registrationOf, type Route } from './outbox/registration.js'
+import { type OutboxOptions, type Settings, settingsOf } from './outbox/settings.js'
+import { TransactionScope } from './outbox/transaction-scope.js'
+import type { EventStore } from './store.js'
+import type { Transaction } from './transaction.js'
+
+export interface OutboxPublishOptions<Client> extends PublishOptions {
+  /** The transaction to write in: one of ours, or the driver's own handle of one that the caller began. */
+  readonly tx?: Transaction<Client> | Client
+}
+
+/** Publishes events with the caller's transaction and delivers them after its commit. */
+export class Outbox<Client = unknown> implements EventPublisher, AsyncDisposable {
+  /** Unique for this process and object; rows it works on carry it. */
+  readonly instanceId = randomBytes(6).toString('hex')
+  readonly host = hostname()
+  readonly catalog = new EventCatalog()
+  readonly deadLetters: DeadLetters
+  readonly #store: EventStore<Client>
+  readonly #settings: Settings
+  readonly #machinery: Machinery<Client>
+
+  constructor(options: OutboxOptions<Client>) {
+    this.#settings = settingsOf(options)
+    this.#store = options.store
+    for (const definition of options.events ?? []) this.catalog.add(definition as unknown as EventDefinition)
+    this.#machinery = new Machinery(this, options.store, this.#settings)
+    this.deadLetters = new DeadLetters(options.store, this.#settings.logger, () => this.#machinery.poller.rescan())
+  }
+
+  /** Creates or updates the tables. Returns the numbers of the migrations applied. */
+  migrate(): Promise<readonly number[]> {
+    return this.#store.migrate()
+  }
+
+  /**
+   * Calls `handler` with every event of that type, at least once, until it succeeds or the event is dead. The name
+   * identifies the handler in the database: keep it when the code around it changes.
+   */
+  on<T>(event: EventDefinition<T>, name: string, handler: HandlerFunction<T>, options?: HandlerOptions): this
+  on<T>(
+    route: { readonly aggregateType: string; readonly type: EventDefinition<T> },
+    name: string,
+    handler: HandlerFunction<T>,
+    options?: HandlerOptions,
+  ): this
+  on(
+    event: string | { readonly aggregateType: string; readonly type: string },
+    name: string,
+    handler: HandlerFunction,
+    options?: HandlerOptions,
+  ): this
+  on(route: Route, name: string, handler: HandlerFunction<never>, options: HandlerOptions = {}): this {
+    const { definition, registration } = registrationOf(route, name, handler as HandlerFunction, options)
+    if (definition) this.catalog.add(definition)
+    this.#machinery.register(registration)
+    return this
+  }
+
+  /** Starts delivering. Safe to call twice; rejects when the database cannot be used. */
+  start(): Promise<void> {
+    return this.#machinery.start()
+  }
+
+  /**
+   * Stops taking work, waits for handlers under way at most `drainTimeoutMs`, gives the rest back, and leaves no
+   * timer, socket or listener behind. Safe to call twice.
+   */
+  stop(): Promise<void> {
+    return this.#machinery.stop()
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.stop()
+  }
+
+  /**
+   * Runs the body in a transaction, on a connection of the store or on the caller's idle client. Inside another
+   * transaction of this outbox it becomes a savepoint. Rolls back and rethrows when the body throws.
+   */
+  transaction<T>(body: (tx: Transaction<Client>) => Promise<T>): Promise<T>
+  transaction<T>(client: Client, body: (tx: Transaction<Client>) => Promise<T>): Promise<T>
+  async transaction<T>(...args: unknown[]): Promise<T> {
+    const body = args[args.length - 1] as (tx: Transaction<Client>) => Promise<T>
+    const client = args.length > 1 ? (args[0] as Client) : undefined
+    const ambient = this.#ambient()
+    if (ambient && !ambient.ended && (client === undefined || client === ambient.client)) {
+      return ambient.transaction(body)
+    }
+    return TransactionScope.run(this.#shared, client, body)
+  }
+
+  /** Writes the event in the surrounding transaction; NoActiveTransactionError when there is none. */
+  async publish(event: PublishableEvent, options: OutboxPublishOptions<Client> = {}): Promise<EventId> {
+    const [id] = await this.publishAll([event], options)
+    return id as EventId
+  }
+
+  /** One statement, all or nothing. */
+  async publishAll(
+    events: readonly PublishableEvent[],
+    options: OutboxPublishOptions<Client> = {},
+  ): Promise<EventId[]> {
+    const { tx, ...rest } = options
+    if (tx instanceof TransactionScope) return tx.publishAll(events, rest)
+    const ambient = this.#ambient()
+    if (ambient && (tx === undefined || tx === ambient.client)) return ambient.publishAll(events, rest)
+    if (tx === undefined) throw new NoActiveTransactionError()
+    const client = tx as Client
+    if (!this.#store.capabilities.callerTransactions) {
+      throw new AftercommitError('UNSUPPORTED', 'This store takes no transactions of the caller; use transaction().')
+    }
+    await this.#store.ensureInTransaction(client)
+    const { ids, pending } = await this.#machinery.publisher.append(client, events, rest, false)
+    this.#machinery.publisher.nudge(pending)
+    return ids
+  }
+
+  /** Publishes in a short transaction of its own, whatever surrounds the call. */
+  enqueue(event: PublishableEvent, options: PublishOptions = {}): Promise<EventId> {
+    return TransactionScope.run(this.#shared, undefined, (tx) => tx.publish(event, options))
+  }
+
+  /** One cycle by hand: claims a batch of what is due, handles it, and returns how many events that were. */
+  async poll(): Promise<number> {
+    return this.#machinery.poll()
+  }
+
+  /** Takes and handles one event; false when none was due. */
+  async consumeOne(): Promise<boolean> {
+    return (await this.#machinery.poll(1)) > 0
+  }
+
+  /** Until nothing that this instance can handle is due and its buffers are empty. */
+  async drain(): Promise<void> {
+    await this.#machinery.drain()
+  }
+
+  async stats(): Promise<OutboxStats> {
+    return this.#machinery.stats()
+  }
+
+  async health(): Promise<Health> {
+    return this.#machinery.health()
+  }
+
+  get #shared() {
+    return {
+      owner: this,
+      store: this.#store,
+      publisher: this.#machinery.publisher,
+      logger: this.#settings.logger,
+    }
+  }
+
+  #ambient(): TransactionScope<Client> | undefined {
+    return currentTransaction(this) as TransactionScope<Client> | undefined
+  }
+}
+
+export function createOutbox<Client>(options: OutboxOptions<Client>): Outbox<Client> {
+  return new Outbox(options)
+}

@@ -1,0 +1,49 @@
+import type { Logger } from '../observe/logger.js'
+import type { EventFilter, EventRecord, EventStore } from '../store.js'
+
+/** Which dead events: one by id, those of a type, or all of them. */
+export type DeadLetterSelection = string | { readonly eventType: string } | { readonly all: true }
+
+/** Events that are dead stay so until someone acts here. Each act leaves an audit line. */
+export class DeadLetters {
+  readonly #store: Pick<EventStore, 'list' | 'retryDead' | 'discardDead'>
+  readonly #logger: Logger
+  readonly #onRetried: () => void
+
+  constructor(
+    store: Pick<EventStore, 'list' | 'retryDead' | 'discardDead'>,
+    logger: Logger,
+    onRetried: () => void,
+  ) {
+    this.#store = store
+    this.#logger = logger
+    this.#onRetried = onRetried
+  }
+
+  /** In the order in which they were written; 100 at a time unless told. */
+  list(
+    filter: { eventType?: string; limit?: number; afterSeq?: number } = {},
+  ): Promise<readonly EventRecord[]> {
+    return this.#store.list({ ...filter, status: 'DEAD' })
+  }
+
+  /** Due again at once, with a fresh count of attempts. Returns the ids. */
+  async retry(selection: DeadLetterSelection): Promise<readonly string[]> {
+    const ids = await this.#store.retryDead(filterOf(selection))
+    this.#logger.info({ act: 'retry', event_ids: ids.slice(0, 100), count: ids.length }, 'dead letters retried')
+    if (ids.length > 0) this.#onRetried()
+    return ids
+  }
+
+  /** Deletes them for good. Returns the ids. */
+  async discard(selection: DeadLetterSelection): Promise<readonly string[]> {
+    const ids = await this.#store.discardDead(filterOf(selection))
+    this.#logger.info({ act: 'discard', event_ids: ids.slice(0, 100), count: ids.length }, 'dead letters discarded')
+    return ids
+  }
+}
+
+function filterOf(selection: DeadLetterSelection): EventFilter {
+  if (typeof selection === 'string') return { eventIds: [selection] }
+  return 'eventType' in selection ? { eventType: selection.eventType } : {}
+}

@@ -1,0 +1,320 @@
+import type { EventCatalog } from '../core/catalog.js'
+import { AftercommitError } from '../core/errors.js'
+import { BoundedQueue } from '../dispatcher/bounded-queue.js'
+import type { Delivery } from '../dispatcher/delivery.js'
+import { Dispatcher, settlementOf } from '../dispatcher/dispatcher.js'
+import { InFlight } from '../dispatcher/in-flight.js'
+import { eventFields } from '../dispatcher/invoke.js'
+import { type Registration, Routes } from '../dispatcher/routing.js'
+import { Settler } from '../dispatcher/settler.js'
+import { errorFields } from '../observe/logger.js'
+import { DebouncedDoorbell } from '../poller/doorbell.js'
+import { Janitor } from '../poller/janitor.js'
+import { LeaseKeeper } from '../poller/lease-keeper.js'
+import { Poller } from '../poller/poller.js'
+import type { EventStore, InstanceRecord, Settlement } from '../store.js'
+import { VERSION } from '../version.js'
+import type { Health, OutboxStats } from './health.js'
+import { Publisher } from './publisher.js'
+import type { Settings } from './settings.js'
+
+interface Identity {
+  readonly instanceId: string
+  readonly host: string
+  readonly catalog: EventCatalog
+}
+
+/** Builds the parts of an outbox, connects them, and starts and stops them in the right order. */
+export class Machinery<Client> {
+  readonly #identity: Identity
+  readonly #store: EventStore<Client>
+  readonly #settings: Settings
+  readonly #routes: Routes
+  readonly #hot: BoundedQueue<Delivery>
+  readonly #cold: BoundedQueue<Delivery>
+  readonly #inFlight = new InFlight()
+  readonly #settler: Settler
+  readonly #dispatcher: Dispatcher
+  readonly #keeper: LeaseKeeper
+  readonly #janitor: Janitor
+  readonly #doorbell: DebouncedDoorbell
+  readonly poller: Poller
+  readonly publisher: Publisher<Client>
+  readonly #counters = { done: 0, failed: 0, dead: 0 }
+  /** What the registry knows of them. */
+  #flushed = { done: 0, failed: 0, dead: 0 }
+  #claims = 0
+  #starting: Promise<void> | null = null
+  #stopping: Promise<void> | null = null
+
+  constructor(identity: Identity, store: EventStore<Client>, settings: Settings) {
+    this.#identity = identity
+    this.#store = store
+    this.#settings = settings
+    const { clock, logger, metrics, redact, leaseMs, pollIntervalMs } = settings
+    const catalog = identity.catalog
+    this.#routes = new Routes(catalog)
+    this.#hot = new BoundedQueue(settings.hotQueueSize, settings.queueBytes)
+    this.#cold = new BoundedQueue(settings.coldQueueSize, settings.queueBytes)
+    const common = { store, clock, catalog, logger, metrics, leaseMs, pollIntervalMs, routes: this.#routes }
+    this.#settler = new Settler({
+      ...common,
+      keepDone: settings.doneMs > 0,
+      onSettled: (delivery, settlement, settled) => this.#onSettled(delivery, settlement, settled),
+    })
+    this.#dispatcher = new Dispatcher({
+      ...common,
+      instance: identity.instanceId,
+      concurrency: settings.concurrency,
+      hot: this.#hot,
+      cold: this.#cold,
+      inFlight: this.#inFlight,
+      settler: this.#settler,
+      retry: { maxAttempts: settings.maxAttempts, policy: settings.retryPolicy },
+      onUnroutable: settings.onUnroutable,
+      interceptors: settings.interceptors,
+      createScope: settings.createScope,
+      redact,
+      onRoom: () => this.poller.hasRoom(),
+    })
+    this.poller = new Poller({
+      ...common,
+      cold: this.#cold,
+      dispatcher: this.#dispatcher,
+      batchSize: Math.min(settings.batchSize, settings.coldQueueSize),
+      skipRecentMs: settings.skipRecentMs,
+      newToken: () => `${identity.instanceId}:${++this.#claims}`,
+    })
+    this.#doorbell = new DebouncedDoorbell(store, clock, logger)
+    this.#keeper = new LeaseKeeper({ ...common, stuckAfterMs: settings.stuckAfterMs, inFlight: this.#inFlight })
+    this.#janitor = new Janitor({
+      ...common,
+      poller: this.poller,
+      doneMs: settings.doneMs,
+      unroutableGraceMs: settings.unroutableGraceMs,
+      instance: identity.instanceId,
+      heartbeat: (stopped) => this.#heartbeat(stopped),
+    })
+    this.publisher = new Publisher({
+      ...common,
+      hot: this.#hot,
+      dispatcher: this.#dispatcher,
+      settler: this.#settler,
+      poller: this.poller,
+      doorbell: this.#doorbell,
+      hotToken: `${identity.instanceId}:0`,
+    })
+  }
+
+  register(registration: Registration): void {
+    this.#routes.add(registration)
+    this.#janitor.registerAgain()
+    this.poller.rescan()
+  }
+
+  start(): Promise<void> {
+    if (this.#stopping) return this.#stopping.then(() => this.start())
+    this.#starting ??= this.#start().catch((error) => {
+      this.#starting = null
+      throw error
+    })
+    return this.#starting
+  }
+
+  stop(): Promise<void> {
+    if (this.#stopping) return this.#stopping
+    if (!this.#starting) return this.#doorbell.close()
+    this.#stopping = this.#starting
+      .catch(() => {})
+      .then(() => this.#stop())
+      .finally(() => {
+        this.#starting = null
+        this.#stopping = null
+      })
+    return this.#stopping
+  }
+
+  /** Claims one batch by hand and waits until it is settled. */
+  async poll(limit?: number): Promise<number> {
+    const taken = await this.poller.poll(limit)
+    const unroutable = limit === undefined && !this.#starting ? await this.#janitor.claimUnroutable() : 0
+    await this.#quiet()
+    return taken + unroutable
+  }
+
+  async drain(): Promise<void> {
+    await this.#quiet()
+    while ((await this.poll()) > 0);
+    await this.#quiet()
+  }
+
+  async stats(): Promise<OutboxStats> {
+    const stats = await this.#store.stats()
+    return {
+      pending: stats.pending,
+      dead: stats.dead,
+      done: stats.counters.done - this.#flushed.done + this.#counters.done,
+      failed: stats.counters.failed - this.#flushed.failed + this.#counters.failed,
+      oldestLagMs: stats.oldestLagMs,
+    }
+  }
+
+  async health(): Promise<Health> {
+    const { clock, pollIntervalMs } = this.#settings
+    const started = this.#starting !== null && this.#stopping === null
+    const problems: string[] = []
+    const stats = await this.#store.stats().catch((error: unknown) => {
+      problems.push(`the store does not answer: ${errorFields(error).error}`)
+      return null
+    })
+    const lastClaimAgoMs = started ? Math.round(clock.monotonic() - this.poller.lastClaimAt) : null
+    if (lastClaimAgoMs !== null && lastClaimAgoMs > pollIntervalMs * 3 + 1_000 && this.#cold.length === 0) {
+      problems.push(`the poller has not claimed for ${lastClaimAgoMs} ms`)
+    }
+    const stuck = this.#keeper.stuck().map((delivery) => delivery.event.eventId)
+    if (stuck.length > 0) problems.push(`${stuck.length} handlers have not returned for a long time`)
+    return {
+      ok: problems.length === 0,
+      started,
+      storeReachable: stats !== null,
+      lastClaimAgoMs,
+      oldestLagMs: stats?.oldestLagMs ?? null,
+      dead: stats?.dead ?? null,
+      stuck,
+      problems,
+    }
+  }
+
+  /** Until everything that is in memory is handled and written. */
+  async #quiet(): Promise<void> {
+    for (;;) {
+      const idle = this.#inFlight.idle()
+      let done = false
+      void idle.then(() => {
+        done = true
+      })
+      // Handlers add outcomes while we wait: keep writing them instead of waiting for the settler's own timer.
+      await Promise.race([idle, this.#settler.flush().then(() => new Promise((r) => setImmediate(r)))])
+      if (done || this.#inFlight.size === 0) break
+    }
+    await this.#settler.flush()
+  }
+
+  async #start(): Promise<void> {
+    const { logger } = this.#settings
+    await this.#store.open({
+      onRing: (seq) => this.poller.wake(seq),
+      onWarning: (message, error) => logger.warn(error === undefined ? {} : errorFields(error), message),
+    })
+    try {
+      await this.#janitor.start()
+    } catch (error) {
+      await this.#store.close()
+      throw error
+    }
+    this.#settler.reopen()
+    this.#dispatcher.resume()
+    this.#keeper.start()
+    this.publisher.accepting = true
+    this.poller.start()
+  }
+
+  async #stop(): Promise<void> {
+    const { clock, drainTimeoutMs } = this.#settings
+    this.publisher.accepting = false
+    const waiting = this.#dispatcher.pause()
+    for (const delivery of waiting) this.#giveBack(delivery)
+    // Claims under way still arrive; they are given back as well.
+    await this.poller.stop()
+    for (const delivery of this.#dispatcher.pause()) this.#giveBack(delivery)
+    let over = false
+    const deadline = clock.setTimer(() => {
+      over = true
+      this.#abandon()
+    }, drainTimeoutMs)
+    await this.#settled(() => over)
+    deadline.cancel()
+    await this.#janitor.stop()
+    await this.#doorbell.close()
+    await this.#keeper.stop()
+    await this.#store.close()
+    this.#dispatcher.resume()
+  }
+
+  /** Waits for the handlers under way and their outcomes, until everything is written or the time is over. */
+  async #settled(isOver: () => boolean): Promise<void> {
+    await Promise.race([
+      this.#inFlight.idle(),
+      new Promise<void>((resolve) => {
+        const check = () => (isOver() ? resolve() : void this.#settings.clock.setTimer(check, 10))
+        check()
+      }),
+    ])
+    await this.#settler.flush()
+  }
+
+  /** The shutdown deadline: handlers are told, and what they hold is given back. */
+  #abandon(): void {
+    const reason = new AftercommitError('SHUTDOWN', 'The outbox is stopping and the drain timeout is over.')
+    for (const delivery of [...this.#inFlight.values()]) {
+      if (!delivery.running) continue
+      delivery.lose(reason)
+      this.#giveBack(delivery)
+    }
+    this.#settler.giveUp()
+  }
+
+  #giveBack(delivery: Delivery): void {
+    this.#settler.add(settlementOf(delivery, { outcome: 'release', delayMs: 0 }), delivery)
+  }
+
+  #onSettled(delivery: Delivery | null, settlement: Settlement, settled: boolean): void {
+    const { logger, metrics } = this.#settings
+    if (delivery) {
+      this.#inFlight.remove(delivery)
+      if (delivery.suspect) this.poller.soloEnded()
+    }
+    if (!settled) {
+      if (!delivery) return
+      metrics?.count('lease_lost', 1, { eventType: delivery.event.eventType })
+      logger.warn(eventFields(delivery.event), 'the lease was lost before the outcome could be written')
+      return
+    }
+    if (settlement.outcome === 'done') this.#counters.done++
+    else if (settlement.outcome === 'retry') {
+      this.#counters.failed++
+      this.poller.wakeIn(settlement.delayMs)
+    } else if (settlement.outcome === 'dead' && delivery) {
+      this.#counters.failed++
+      this.#counters.dead++
+      this.#announceDead(delivery, settlement.error)
+    } else if (settlement.outcome === 'release') this.poller.wakeIn(settlement.delayMs)
+  }
+
+  #announceDead(delivery: Delivery, error: string): void {
+    const { logger, metrics, redact, onDead } = this.#settings
+    const { event } = delivery
+    metrics?.count('dead', 1, { eventType: event.eventType })
+    const failure = { ...errorFields(error, redact), attempt: delivery.attempts + 1, outcome: 'dead' }
+    logger.error({ ...eventFields(event), ...failure }, 'event is dead')
+    if (!onDead) return
+    void (async () => onDead({ eventId: event.eventId, eventType: event.eventType }, error))().catch((thrown) =>
+      logger.error({ ...eventFields(event), ...errorFields(thrown, redact) }, 'the onDead hook failed'),
+    )
+  }
+
+  async #heartbeat(stopped: boolean): Promise<void> {
+    const counters = { ...this.#counters }
+    const instance: InstanceRecord = {
+      id: this.#identity.instanceId,
+      host: this.#identity.host,
+      pid: process.pid,
+      version: VERSION,
+      handlers: this.#routes.summary(),
+      accept: this.#routes.filter(),
+      counters,
+    }
+    await this.#store.heartbeat(instance, stopped)
+    this.#flushed = counters
+  }
+}

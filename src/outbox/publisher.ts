@@ -1,0 +1,218 @@
+import { currentEvent } from '../ambient.js'
+import type { PublishOptions } from '../bus.js'
+import type { EventCatalog } from '../core/catalog.js'
+import type { Clock } from '../core/clock.js'
+import { type PublishableEvent, toEnvelope } from '../core/domain-event.js'
+import type { EventEnvelope } from '../core/envelope.js'
+import { DuplicateEventError, InvalidSettingError } from '../core/errors.js'
+import type { BoundedQueue } from '../dispatcher/bounded-queue.js'
+import { Delivery } from '../dispatcher/delivery.js'
+import type { Dispatcher } from '../dispatcher/dispatcher.js'
+import { eventFields } from '../dispatcher/invoke.js'
+import type { Routes } from '../dispatcher/routing.js'
+import type { Settler } from '../dispatcher/settler.js'
+import { type Logger, logs } from '../observe/logger.js'
+import type { MetricsExporter } from '../observe/metrics.js'
+import type { DebouncedDoorbell } from '../poller/doorbell.js'
+import type { Poller } from '../poller/poller.js'
+import type { EventStore } from '../store.js'
+
+/** An event whose row is written and whose transaction is still open. */
+export interface Pending {
+  readonly event: EventEnvelope
+  readonly seq: number
+  /** It has a place in the hot queue and its row is leased to this process. */
+  readonly hot: boolean
+  /** Monotonic time from before the insert was sent. */
+  readonly asked: number
+  readonly delayMs: number
+}
+
+export interface PublisherOptions<Client> {
+  readonly store: EventStore<Client>
+  readonly clock: Clock
+  readonly catalog: EventCatalog
+  readonly routes: Routes
+  readonly hot: BoundedQueue<Delivery>
+  readonly dispatcher: Dispatcher
+  readonly settler: Settler
+  readonly poller: Poller
+  readonly doorbell: DebouncedDoorbell
+  readonly leaseMs: number
+  /** All hot rows of this process carry it: each is born once, and any later claim has another token. */
+  readonly hotToken: string
+  readonly logger: Logger
+  readonly metrics: MetricsExporter | undefined
+}
+
+const WARN_EVERY_MS = 10_000
+
+/** publish → append, and after the commit → hot queue or doorbell. */
+export class Publisher<Client> {
+  readonly #options: PublisherOptions<Client>
+  #warnedAt = Number.NEGATIVE_INFINITY
+  /** True while the process is started: rows may be born leased. */
+  accepting = false
+
+  constructor(options: PublisherOptions<Client>) {
+    this.#options = options
+  }
+
+  /**
+   * Writes the rows in the caller's transaction by one statement. `seesCommit`: the caller will report the end
+   * of the transaction, so that events can go by the hot path; otherwise the rows are born free.
+   */
+  async append(
+    client: Client,
+    events: readonly PublishableEvent[],
+    options: PublishOptions,
+    seesCommit: boolean,
+  ): Promise<{ ids: EventEnvelope['eventId'][]; pending: Pending[] }> {
+    const { store, clock, leaseMs, hotToken } = this.#options
+    const delayMs = checkedDelay(options)
+    const envelopes = events.map((event) => this.#envelopeOf(event))
+    checkTwice(envelopes)
+    const hot = envelopes.map((event) => seesCommit && delayMs === 0 && this.#reserve(event))
+    const asked = clock.monotonic()
+    let seqs: ReadonlyMap<string, number>
+    try {
+      const onDuplicate = options.onDuplicate ?? 'error'
+      const result = await store.append(
+        client,
+        envelopes.map((event, at) => ({
+          event,
+          token: hot[at] ? hotToken : null,
+          delayMs: options.delayMs,
+          deliverAt: options.deliverAt,
+        })),
+        { leaseMs, onDuplicate },
+      )
+      if (result.duplicates.length > 0 && onDuplicate === 'error') throw new DuplicateEventError(result.duplicates)
+      seqs = result.seqs
+    } catch (error) {
+      envelopes.forEach((event, at) => {
+        if (hot[at]) this.#options.hot.cancel(event.payloadSize)
+      })
+      throw error
+    }
+    const pending: Pending[] = []
+    envelopes.forEach((event, at) => {
+      const seq = seqs.get(event.eventId)
+      if (seq !== undefined) pending.push({ event, seq, hot: hot[at] as boolean, asked, delayMs })
+      else if (hot[at]) this.#options.hot.cancel(event.payloadSize)
+    })
+    return { ids: envelopes.map((event) => event.eventId), pending }
+  }
+
+  /** The transaction is committed and these rows are in it. */
+  committed(pending: readonly Pending[]): void {
+    let lowest: number | null = null
+    let mine = false
+    for (const one of pending) {
+      this.#audit(one.event)
+      if (one.hot && this.#goHot(one)) continue
+      if (one.delayMs > 0) this.#options.poller.wakeIn(one.delayMs)
+      else {
+        lowest = lowest === null ? one.seq : Math.min(lowest, one.seq)
+        mine ||= this.#options.routes.handlersOf(one.event).length > 0
+      }
+    }
+    if (lowest === null) return
+    if (mine) this.#options.poller.wake(lowest)
+    this.#options.doorbell.ring(lowest)
+  }
+
+  /** The rows are gone, or nobody knows: either way nothing is announced. */
+  forget(pending: readonly Pending[]): void {
+    for (const one of pending) if (one.hot) this.#options.hot.cancel(one.event.payloadSize)
+  }
+
+  /** A commit that nobody reports: looks for the row when it is likely to be there. */
+  nudge(pending: readonly Pending[]): void {
+    for (const { seq } of pending) {
+      for (const delay of [10, 100, 1_000]) {
+        const timer = this.#options.clock.setTimer(() => {
+          this.#options.poller.wake(seq)
+          this.#options.doorbell.ring(seq)
+        }, delay)
+        timer.unref?.()
+      }
+    }
+  }
+
+  #goHot(one: Pending): boolean {
+    const { clock, hot, hotToken, dispatcher, leaseMs, settler } = this.#options
+    if (this.accepting && clock.monotonic() - one.asked <= leaseMs / 2) {
+      dispatcher.hot(
+        new Delivery({
+          event: one.event,
+          token: hotToken,
+          leasedUntil: one.asked + leaseMs,
+          attempts: 0,
+          handledBy: [],
+          source: 'hot',
+          suspect: false,
+          unroutable: false,
+        }),
+      )
+      return true
+    }
+    hot.cancel(one.event.payloadSize)
+    settler.add({ eventId: one.event.eventId, token: hotToken, outcome: 'release', delayMs: 0 }, null)
+    return false
+  }
+
+  #envelopeOf(event: PublishableEvent): EventEnvelope {
+    const envelope = toEnvelope(event, this.#options.catalog)
+    const parent = currentEvent()
+    return parent && envelope.metadata.causationId === undefined ? envelope.causedBy(parent) : envelope
+  }
+
+  /** A place in the hot queue, when this process is going to handle the event itself. */
+  #reserve(event: EventEnvelope): boolean {
+    const { hot, routes, clock, logger, metrics } = this.#options
+    if (!this.accepting || routes.handlersOf(event).length === 0) return false
+    if (hot.reserve(event.payloadSize)) return true
+    metrics?.count('hot_dropped', 1, { eventType: event.eventType })
+    const now = clock.monotonic()
+    if (now - this.#warnedAt >= WARN_EVERY_MS) {
+      this.#warnedAt = now
+      logger.warn(eventFields(event), 'the hot queue is full; events are left to the poller')
+    }
+    return false
+  }
+
+  #audit(event: EventEnvelope): void {
+    const { logger } = this.#options
+    if (logs(logger, 'info')) logger.info(eventFields(event), 'event published')
+  }
+}
+
+function checkedDelay(options: PublishOptions): number {
+  const { delayMs, deliverAt, onDuplicate } = options
+  if (delayMs !== undefined && deliverAt !== undefined) {
+    throw new InvalidSettingError('deliverAt', 'cannot be combined with delayMs')
+  }
+  if (onDuplicate !== undefined && onDuplicate !== 'error' && onDuplicate !== 'ignore') {
+    throw new InvalidSettingError('onDuplicate', "must be 'error' or 'ignore'")
+  }
+  if (deliverAt !== undefined) {
+    if (!(deliverAt instanceof Date) || Number.isNaN(deliverAt.getTime())) {
+      throw new InvalidSettingError('deliverAt', 'must be a valid Date')
+    }
+    return Math.max(1, deliverAt.getTime() - Date.now())
+  }
+  if (delayMs === undefined) return 0
+  if (!Number.isFinite(delayMs) || delayMs < 0 || delayMs > 1e13) {
+    throw new InvalidSettingError('delayMs', 'must be a number of milliseconds, 0 or more')
+  }
+  return delayMs
+}
+
+/** The same id twice in one call is a duplicate whatever the database says. */
+function checkTwice(events: readonly EventEnvelope[]): void {
+  if (events.length < 2) return
+  const seen = new Set<string>()
+  const twice = events.filter(({ eventId }) => seen.size === seen.add(eventId).size)
+  if (twice.length > 0) throw new DuplicateEventError(twice.map((event) => event.eventId))
+}

@@ -1,0 +1,143 @@
+import { exponentialBackoff, type RetryPolicy } from '../core/backoff.js'
+import { type Clock, systemClock } from '../core/clock.js'
+import type { EventDefinition } from '../core/define-event.js'
+import { InvalidSettingError } from '../core/errors.js'
+import type { Interceptor } from '../dispatcher/interceptor.js'
+import type { CreateScope } from '../dispatcher/invoke.js'
+import { jsonLogger, type Logger, type Redact } from '../observe/logger.js'
+import type { MetricsExporter } from '../observe/metrics.js'
+import type { EventRecord, EventStore } from '../store.js'
+
+export interface DispatcherSettings {
+  /** Handlers that run at the same time. Default 4. */
+  readonly concurrency?: number
+  /** Events that wait in memory after their commit. Default 1,000. */
+  readonly hotQueueSize?: number
+  /** Claimed events that wait in memory. Default 1,000. */
+  readonly coldQueueSize?: number
+  /** Payload bytes that may wait in each of the two. Default 64 MiB. */
+  readonly queueBytes?: number
+  /** How long a stop waits for handlers under way. Default 5,000. */
+  readonly drainTimeoutMs?: number
+  /** A handler that runs longer than this is reported. Default 300,000. */
+  readonly stuckAfterMs?: number
+  /** What becomes of an event that no instance handles. Default `dead`. */
+  readonly onUnroutable?: 'dead' | 'retry'
+  /** How old it must be for that. Default 60,000; 0 means at once. */
+  readonly unroutableGraceMs?: number
+  readonly interceptors?: readonly Interceptor[]
+  readonly createScope?: CreateScope
+}
+
+export interface PollerSettings {
+  /** Default 5,000. */
+  readonly pollIntervalMs?: number
+  /** Rows per claim. Default 200. */
+  readonly batchSize?: number
+  /** How long an instance that died keeps its events from the others. Default 30,000. */
+  readonly leaseMs?: number
+  /** Rows younger than this are not claimed. Default 0. */
+  readonly skipRecentMs?: number
+}
+
+export interface RetrySettings {
+  /** Failed deliveries before an event is dead. Default 10. */
+  readonly maxAttempts?: number
+  /** Default `exponentialBackoff(200, 60_000)`. */
+  readonly policy?: RetryPolicy
+}
+
+export interface RetentionSettings {
+  /** How long done events are kept. Default 7 days; 0 deletes on completion and is the fastest. */
+  readonly doneMs?: number
+}
+
+export interface OutboxOptions<Client> {
+  readonly store: EventStore<Client>
+  /** Event types known from the start; handlers add theirs. */
+  readonly events?: readonly EventDefinition<never>[]
+  readonly dispatcher?: DispatcherSettings
+  readonly poller?: PollerSettings
+  readonly retry?: RetrySettings
+  readonly retention?: RetentionSettings
+  /** JSON lines on standard output by default; a pino instance fits as it is. */
+  readonly logger?: Logger
+  readonly metrics?: MetricsExporter
+  /** Changes the text of handler errors before it is logged. */
+  readonly redact?: Redact
+  /** Called once when an event is dead. An error in it is logged. */
+  readonly onDead?: (event: Pick<EventRecord, 'eventId' | 'eventType'>, error: string) => unknown
+  readonly clock?: Clock
+}
+
+export type Settings = ReturnType<typeof settingsOf>
+
+/** Fills in the defaults; refuses bad values with an error that names the setting. */
+export function settingsOf<Client>(options: OutboxOptions<Client>) {
+  if (!options || typeof options !== 'object' || !options.store) {
+    throw new InvalidSettingError('store', 'is missing; pass for example store: postgresStore(pool)')
+  }
+  known('', options, OUTBOX)
+  const { dispatcher = {}, poller = {}, retry = {}, retention = {} } = options
+  known('dispatcher.', dispatcher, DISPATCHER)
+  known('poller.', poller, POLLER)
+  known('retry.', retry, ['maxAttempts', 'policy'])
+  known('retention.', retention, ['doneMs'])
+  const settings = {
+    concurrency: whole('dispatcher.concurrency', dispatcher.concurrency, 4, 1),
+    hotQueueSize: whole('dispatcher.hotQueueSize', dispatcher.hotQueueSize, 1_000, 1),
+    coldQueueSize: whole('dispatcher.coldQueueSize', dispatcher.coldQueueSize, 1_000, 1),
+    queueBytes: whole('dispatcher.queueBytes', dispatcher.queueBytes, 64 * 1_048_576, 1),
+    drainTimeoutMs: whole('dispatcher.drainTimeoutMs', dispatcher.drainTimeoutMs, 5_000, 0),
+    stuckAfterMs: whole('dispatcher.stuckAfterMs', dispatcher.stuckAfterMs, 300_000, 1),
+    onUnroutable: dispatcher.onUnroutable ?? 'dead',
+    unroutableGraceMs: whole('dispatcher.unroutableGraceMs', dispatcher.unroutableGraceMs, 60_000, 0),
+    interceptors: dispatcher.interceptors ?? [],
+    createScope: dispatcher.createScope,
+    pollIntervalMs: whole('poller.pollIntervalMs', poller.pollIntervalMs, 5_000, 1),
+    batchSize: whole('poller.batchSize', poller.batchSize, 200, 1),
+    leaseMs: whole('poller.leaseMs', poller.leaseMs, 30_000, 100),
+    skipRecentMs: whole('poller.skipRecentMs', poller.skipRecentMs, 0, 0),
+    maxAttempts: whole('retry.maxAttempts', retry.maxAttempts ?? retry.policy?.maxAttempts, 10, 1),
+    retryPolicy: retry.policy ?? exponentialBackoff(200, 60_000),
+    doneMs: whole('retention.doneMs', retention.doneMs, 7 * 24 * 3_600_000, 0),
+    logger: options.logger ?? jsonLogger(),
+    metrics: options.metrics,
+    redact: options.redact,
+    onDead: options.onDead,
+    clock: options.clock ?? systemClock,
+  }
+  if (settings.onUnroutable !== 'dead' && settings.onUnroutable !== 'retry') {
+    throw new InvalidSettingError('dispatcher.onUnroutable', "must be 'dead' or 'retry'")
+  }
+  if (typeof settings.retryPolicy.delayMs !== 'function') {
+    throw new InvalidSettingError('retry.policy', 'must have a delayMs() function; see exponentialBackoff()')
+  }
+  for (const level of ['debug', 'info', 'warn', 'error'] as const) {
+    if (typeof settings.logger[level] !== 'function') {
+      throw new InvalidSettingError('logger', `must have a ${level}() function; use silentLogger for none`)
+    }
+  }
+  return settings
+}
+
+const OUTBOX = ['store', 'events', 'dispatcher', 'poller', 'retry', 'retention', 'logger', 'metrics', 'redact']
+  .concat(['onDead', 'clock'])
+const DISPATCHER = ['concurrency', 'hotQueueSize', 'coldQueueSize', 'queueBytes', 'drainTimeoutMs', 'stuckAfterMs']
+  .concat(['onUnroutable', 'unroutableGraceMs', 'interceptors', 'createScope'])
+const POLLER = ['pollIntervalMs', 'batchSize', 'leaseMs', 'skipRecentMs']
+
+/** A misspelt setting would silently keep its default. */
+function known(group: string, given: object, names: readonly string[]): void {
+  for (const name of Object.keys(given)) {
+    if (!names.includes(name)) {
+      throw new InvalidSettingError(`${group}${name}`, `is not a setting; there are: ${names.join(', ')}`)
+    }
+  }
+}
+
+function whole(setting: string, given: number | undefined, otherwise: number, least: number): number {
+  const value = given ?? otherwise
+  if (Number.isSafeInteger(value) && value >= least) return value
+  throw new InvalidSettingError(setting, `must be a whole number, ${least} or more`)
+}

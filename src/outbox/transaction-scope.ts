@@ -1,0 +1,202 @@
+import { runInTransaction } from '../ambient.js'
+import type { PublishOptions } from '../bus.js'
+import type { PublishableEvent } from '../core/domain-event.js'
+import { CommitUnknownError, TransactionEndedError } from '../core/errors.js'
+import type { EventId } from '../core/event-id.js'
+import { errorFields, type Logger } from '../observe/logger.js'
+import type { EventStore } from '../store.js'
+import type { Transaction, TransactionSession } from '../transaction.js'
+import type { Pending, Publisher } from './publisher.js'
+
+type Hook = () => unknown
+
+interface Shared<Client> {
+  readonly owner: object
+  readonly store: EventStore<Client>
+  readonly publisher: Publisher<Client>
+  readonly logger: Logger
+}
+
+/** What one database transaction has published, shared by the nested scopes in it. */
+class Ledger<Client> {
+  readonly session: TransactionSession<Client>
+  readonly pending: Pending[] = []
+  readonly underway = new Set<Promise<unknown>>()
+
+  constructor(session: TransactionSession<Client>) {
+    this.session = session
+  }
+}
+
+/** The `tx` of application code: the transaction itself, or one savepoint in it. */
+export class TransactionScope<Client> implements Transaction<Client> {
+  readonly #shared: Shared<Client>
+  readonly #ledger: Ledger<Client>
+  readonly #parent: TransactionScope<Client> | null
+  readonly #onCommit: Hook[] = []
+  readonly #onRollback: Hook[] = []
+  #ended = false
+  #nested: Promise<unknown> = Promise.resolve()
+
+  private constructor(
+    shared: Shared<Client>,
+    ledger: Ledger<Client>,
+    parent: TransactionScope<Client> | null,
+  ) {
+    this.#shared = shared
+    this.#ledger = ledger
+    this.#parent = parent
+  }
+
+  /** begin → body → commit; afterwards the events are handed on, or forgotten, and the hooks run. */
+  static async run<Client, T>(
+    shared: Shared<Client>,
+    client: Client | undefined,
+    body: (tx: Transaction<Client>) => Promise<T>,
+  ): Promise<T> {
+    let scope = undefined as TransactionScope<Client> | undefined
+    let present: readonly Pending[] = []
+    let result: T
+    try {
+      result = await shared.store.transaction(async (session) => {
+        const current = new TransactionScope(shared, new Ledger(session), null)
+        scope = current
+        const value = await runInTransaction(shared.owner, current, () => body(current))
+        present = await current.#close()
+        return value
+      }, client)
+    } catch (error) {
+      if (scope) scope.#fail(!(error instanceof CommitUnknownError))
+      throw error
+    }
+    if (scope) scope.#succeed(present)
+    return result
+  }
+
+  get client(): Client {
+    return this.#ledger.session.client
+  }
+
+  async publish(event: PublishableEvent, options: PublishOptions = {}): Promise<EventId> {
+    const [id] = await this.publishAll([event], options)
+    return id as EventId
+  }
+
+  publishAll(events: readonly PublishableEvent[], options: PublishOptions = {}): Promise<EventId[]> {
+    if (this.#isEnded()) return Promise.reject(new TransactionEndedError())
+    const work = this.#append(events, options)
+    const settled = work.catch(() => {})
+    this.#ledger.underway.add(settled)
+    void settled.then(() => this.#ledger.underway.delete(settled))
+    return work
+  }
+
+  /** Nested calls of one scope run one after the other: they share a connection. */
+  async transaction<T>(body: (tx: Transaction<Client>) => Promise<T>): Promise<T> {
+    if (this.#isEnded()) throw new TransactionEndedError()
+    const run = this.#nested.then(() => this.#savepoint(body))
+    this.#nested = run.catch(() => {})
+    return run
+  }
+
+  afterCommit(callback: Hook): void {
+    if (this.#isEnded()) throw new TransactionEndedError()
+    this.#onCommit.push(callback)
+  }
+
+  afterRollback(callback: Hook): void {
+    if (this.#isEnded()) throw new TransactionEndedError()
+    this.#onRollback.push(callback)
+  }
+
+  /** Nothing can be published in it any more. */
+  get ended(): boolean {
+    return this.#isEnded()
+  }
+
+  #isEnded(): boolean {
+    return this.#ended || (this.#parent !== null && this.#parent.#isEnded())
+  }
+
+  async #append(events: readonly PublishableEvent[], options: PublishOptions): Promise<EventId[]> {
+    const { ids, pending } = await this.#shared.publisher.append(this.client, events, options, true)
+    this.#ledger.pending.push(...pending)
+    return ids
+  }
+
+  async #savepoint<T>(body: (tx: Transaction<Client>) => Promise<T>): Promise<T> {
+    const inner = new TransactionScope(this.#shared, this.#ledger, this)
+    try {
+      const result = await this.#ledger.session.savepoint(async () => {
+        const value = await runInTransaction(this.#shared.owner, inner, () => body(inner))
+        await inner.#quiet()
+        return value
+      })
+      inner.#ended = true
+      this.#onCommit.push(...inner.#onCommit)
+      this.#onRollback.push(...inner.#onRollback)
+      return result
+    } catch (error) {
+      inner.#ended = true
+      this.#lost = true
+      runHooks(inner.#onRollback, this.#shared.logger)
+      throw error
+    }
+  }
+
+  /** A savepoint was rolled back: the database is asked which rows are still there. */
+  set #lost(value: boolean) {
+    if (this.#parent) this.#parent.#lost = value
+    else this.#lostRows = value
+  }
+  #lostRows = false
+
+  /** Waits for publishes that were not awaited, also those of nested scopes. */
+  async #quiet(): Promise<void> {
+    await this.#nested
+    while (this.#ledger.underway.size > 0) await Promise.all(this.#ledger.underway)
+  }
+
+  /** From now on publishing is refused. Returns the events that the commit is going to contain. */
+  async #close(): Promise<readonly Pending[]> {
+    await this.#quiet()
+    this.#ended = true
+    const { session, pending } = this.#ledger
+    const nobodyCares = pending.length === 0 && this.#onCommit.length === 0
+    if (nobodyCares || !(this.#lostRows || session.mayHaveLostRows())) return pending
+    const present = await this.#shared.store.findPresent(
+      session.client,
+      pending.map((one) => one.event.eventId),
+    )
+    const gone = pending.filter((one) => !present.has(one.event.eventId))
+    this.#shared.publisher.forget(gone)
+    const left = pending.filter((one) => present.has(one.event.eventId))
+    pending.splice(0, pending.length, ...left)
+    return left
+  }
+
+  #succeed(present: readonly Pending[]): void {
+    this.#shared.publisher.committed(present)
+    runHooks(this.#onCommit, this.#shared.logger)
+  }
+
+  /** `known`: rolled back for certain. Otherwise nobody knows, and no hook may claim to. */
+  #fail(known: boolean): void {
+    this.#ended = true
+    void this.#quiet().then(() => this.#shared.publisher.forget(this.#ledger.pending))
+    if (known) runHooks(this.#onRollback, this.#shared.logger)
+  }
+}
+
+/** All of them are called before the caller goes on; none of them is waited for. */
+function runHooks(hooks: readonly Hook[], logger: Logger): void {
+  const failed = (error: unknown) =>
+    logger.error(errorFields(error), 'an after-commit or after-rollback callback failed')
+  for (const hook of hooks) {
+    try {
+      Promise.resolve(hook()).catch(failed)
+    } catch (error) {
+      failed(error)
+    }
+  }
+}

@@ -1,0 +1,60 @@
+import type { Clock, Timer } from '../core/clock.js'
+import { errorFields, type Logger } from '../observe/logger.js'
+import type { EventStore } from '../store.js'
+
+const AT_MOST_EVERY_MS = 5
+
+/** Rings other processes at once, then at most every few milliseconds: one NOTIFY a transaction serialises commits. */
+export class DebouncedDoorbell {
+  readonly #store: Pick<EventStore, 'ring' | 'capabilities'>
+  readonly #clock: Clock
+  readonly #logger: Logger
+  #pending = false
+  #lowest: number | null = null
+  #timer: Timer | null = null
+  #ringing: Promise<void> | null = null
+
+  constructor(store: Pick<EventStore, 'ring' | 'capabilities'>, clock: Clock, logger: Logger) {
+    this.#store = store
+    this.#clock = clock
+    this.#logger = logger
+  }
+
+  /** Never throws; a ring that fails costs one poll interval. */
+  ring(lowestSeq: number | null): void {
+    if (!this.#store.capabilities.doorbell) return
+    if (lowestSeq !== null) this.#lowest = this.#lowest === null ? lowestSeq : Math.min(this.#lowest, lowestSeq)
+    this.#pending = true
+    if (!this.#timer && !this.#ringing) this.#ring()
+  }
+
+  /** Rings what is waiting and resolves when it is out. */
+  async close(): Promise<void> {
+    this.#disarm()
+    if (this.#pending && !this.#ringing) this.#ring()
+    await this.#ringing
+    this.#disarm()
+  }
+
+  #disarm(): void {
+    this.#timer?.cancel()
+    this.#timer = null
+  }
+
+  #ring(): void {
+    const lowest = this.#lowest
+    this.#lowest = null
+    this.#pending = false
+    this.#ringing = this.#store
+      .ring(lowest)
+      .catch((error) => this.#logger.debug(errorFields(error), 'the doorbell could not be rung'))
+      .then(() => {
+        this.#ringing = null
+        this.#timer = this.#clock.setTimer(() => {
+          this.#timer = null
+          if (this.#pending) this.#ring()
+        }, AT_MOST_EVERY_MS)
+        this.#timer.unref?.()
+      })
+  }
+}

@@ -1,0 +1,141 @@
+import type { Clock, Timer } from '../core/clock.js'
+import type { Routes } from '../dispatcher/routing.js'
+import { errorFields, type Logger } from '../observe/logger.js'
+import type { EventStore, SeenInstance, TypeFilter } from '../store.js'
+import type { Poller } from './poller.js'
+
+const PRUNE_BATCH = 1_000
+const PRUNE_BATCHES = 50
+export const REGISTERED_MS = 7 * 24 * 3_600_000
+
+export interface JanitorOptions {
+  readonly store: Pick<EventStore, 'instances' | 'pruneDone' | 'pruneInstances'>
+  readonly clock: Clock
+  readonly poller: Poller
+  readonly routes: Routes
+  readonly pollIntervalMs: number
+  readonly doneMs: number
+  readonly unroutableGraceMs: number
+  readonly logger: Logger
+  readonly instance: string
+  /** Registers this instance or renews its entry. */
+  heartbeat(stopped: boolean): Promise<void>
+}
+
+/**
+ * The slow background work: a heartbeat every second poll interval, and now and then, on one instance at a time,
+ * pruning and the search for events that nobody handles. A failure is logged and tried again next time.
+ */
+export class Janitor {
+  readonly #options: JanitorOptions
+  #timer: Timer | null = null
+  #running = false
+  #busy: Promise<void> | null = null
+  #cleanedAt = Number.NEGATIVE_INFINITY
+
+  constructor(options: JanitorOptions) {
+    this.#options = options
+  }
+
+  get heartbeatMs(): number {
+    return this.#options.pollIntervalMs * 2
+  }
+
+  /** Rejects when the instance cannot be registered. */
+  async start(): Promise<void> {
+    await this.#options.heartbeat(false)
+    this.#running = true
+    this.#cleanedAt = this.#options.clock.monotonic()
+    this.#next()
+  }
+
+  async stop(): Promise<void> {
+    if (!this.#running) return
+    this.#running = false
+    this.#timer?.cancel()
+    this.#timer = null
+    await this.#busy
+    await this.#attempt('heartbeat', () => this.#options.heartbeat(true))
+  }
+
+  /** Handlers were added to a started outbox: the other instances should know at once. */
+  registerAgain(): void {
+    if (this.#running) void this.#attempt('heartbeat', () => this.#options.heartbeat(false))
+  }
+
+  /** Takes what no instance can handle, so that it ends in plain sight. Returns how many. */
+  async claimUnroutable(): Promise<number> {
+    const { store, poller, routes, unroutableGraceMs } = this.#options
+    const known = union([routes.filter(), ...(await store.instances(REGISTERED_MS)).map((one) => one.accept)])
+    return poller.claimUnroutable(known, unroutableGraceMs)
+  }
+
+  #next(): void {
+    if (!this.#running) return
+    const { clock, unroutableGraceMs, pollIntervalMs } = this.#options
+    const every = unroutableGraceMs < this.heartbeatMs ? Math.max(unroutableGraceMs, pollIntervalMs) : this.heartbeatMs
+    this.#timer = clock.setTimer(() => {
+      this.#busy = this.#tick().finally(() => {
+        this.#busy = null
+        this.#next()
+      })
+    }, every)
+    this.#timer.unref?.()
+  }
+
+  async #tick(): Promise<void> {
+    const { clock, pollIntervalMs, unroutableGraceMs } = this.#options
+    await this.#attempt('heartbeat', () => this.#options.heartbeat(false))
+    const cleanEvery = Math.max(pollIntervalMs, Math.min(unroutableGraceMs, pollIntervalMs * 12))
+    if (clock.monotonic() - this.#cleanedAt < cleanEvery) return
+    this.#cleanedAt = clock.monotonic()
+    await this.#attempt('housekeeping', () => this.#clean())
+  }
+
+  async #clean(): Promise<void> {
+    const { store, doneMs } = this.#options
+    const seen = await store.instances(REGISTERED_MS)
+    if (!this.#isFirst(seen)) return
+    await this.claimUnroutable()
+    await store.pruneInstances(REGISTERED_MS)
+    for (let batch = 0; doneMs > 0 && batch < PRUNE_BATCHES && this.#running; batch++) {
+      if ((await store.pruneDone(doneMs, PRUNE_BATCH)) < PRUNE_BATCH) return
+    }
+  }
+
+  /** Of the instances that are alive, the one with the lowest id cleans up. */
+  #isFirst(seen: readonly SeenInstance[]): boolean {
+    const newest = Math.max(...seen.map((one) => one.lastSeenAt.getTime()))
+    const alive = seen.filter(
+      (one) => one.stoppedAt === null && newest - one.lastSeenAt.getTime() < this.heartbeatMs * 3,
+    )
+    return alive.every((one) => one.id >= this.#options.instance)
+  }
+
+  async #attempt(what: string, work: () => Promise<unknown>): Promise<void> {
+    try {
+      await work()
+    } catch (error) {
+      this.#options.logger.warn({ task: what, ...errorFields(error) }, 'background work failed; trying again later')
+    }
+  }
+}
+
+/** Everything that any of the filters accepts. */
+export function union(filters: readonly TypeFilter[]): TypeFilter {
+  const versions = new Map<string, number>()
+  const prefixes = new Set<string>()
+  for (const filter of filters) {
+    filter.names.forEach((name, at) => {
+      versions.set(name, Math.max(versions.get(name) ?? 0, filter.versions[at] ?? 0))
+    })
+    for (const prefix of filter.prefixes) prefixes.add(prefix)
+  }
+  // A name one instance knows only up to some version is still taken by a pattern of another.
+  for (const name of versions.keys()) {
+    if (filters.some((one) => !one.names.includes(name) && one.prefixes.some((prefix) => name.startsWith(prefix)))) {
+      versions.delete(name)
+    }
+  }
+  return { names: [...versions.keys()], versions: [...versions.values()], prefixes: [...prefixes] }
+}

@@ -1,0 +1,107 @@
+import type { Clock, Timer } from '../core/clock.js'
+import { AftercommitError } from '../core/errors.js'
+import type { Delivery } from '../dispatcher/delivery.js'
+import type { InFlight } from '../dispatcher/in-flight.js'
+import { eventFields } from '../dispatcher/invoke.js'
+import { errorFields, type Logger } from '../observe/logger.js'
+import type { EventStore } from '../store.js'
+
+const BATCH = 1_000
+
+export interface LeaseKeeperOptions {
+  readonly store: Pick<EventStore, 'renewIfLeased'>
+  readonly clock: Clock
+  readonly leaseMs: number
+  readonly stuckAfterMs: number
+  readonly inFlight: InFlight
+  readonly logger: Logger
+}
+
+/**
+ * Renews the leases of everything in flight, three times per lease. A lease that is lost aborts its handler; a
+ * delivery that has not started is then never started. Runs until the last handler has ended, also while stopping.
+ */
+export class LeaseKeeper {
+  readonly #options: LeaseKeeperOptions
+  #timer: Timer | null = null
+  #running = false
+  #busy: Promise<void> | null = null
+
+  constructor(options: LeaseKeeperOptions) {
+    this.#options = options
+  }
+
+  start(): void {
+    if (this.#running) return
+    this.#running = true
+    this.#next()
+  }
+
+  async stop(): Promise<void> {
+    this.#running = false
+    this.#timer?.cancel()
+    this.#timer = null
+    await this.#busy
+  }
+
+  /** Deliveries whose handlers have been running for longer than `stuckAfterMs`. */
+  stuck(): Delivery[] {
+    const { clock, inFlight, stuckAfterMs } = this.#options
+    const since = clock.monotonic() - stuckAfterMs
+    return [...inFlight.values()].filter((one) => one.running && one.startedAt <= since)
+  }
+
+  #next(): void {
+    if (!this.#running) return
+    this.#timer = this.#options.clock.setTimer(() => {
+      this.#busy = this.#renew().finally(() => {
+        this.#busy = null
+        this.#next()
+      })
+    }, this.#options.leaseMs / 3)
+    this.#timer.unref?.()
+  }
+
+  async #renew(): Promise<void> {
+    const { clock, inFlight, leaseMs, logger, store } = this.#options
+    this.#reportStuck()
+    const now = clock.monotonic()
+    const aging = [...inFlight.values()].filter((one) => !one.lost && one.leasedUntil - now < leaseMs * 0.7)
+    for (let at = 0; at < aging.length; at += BATCH) {
+      const batch = aging.slice(at, at + BATCH)
+      const asked = clock.monotonic()
+      try {
+        const renewed = await store.renewIfLeased(
+          batch.map((one) => ({ eventId: one.event.eventId, token: one.token })),
+          leaseMs,
+        )
+        for (const one of batch) {
+          if (renewed.has(one.event.eventId)) one.leasedUntil = asked + leaseMs
+          else this.#lost(one)
+        }
+      } catch (error) {
+        logger.warn(errorFields(error), 'leases could not be renewed; trying again')
+        for (const one of batch) if (clock.monotonic() >= one.leasedUntil) this.#lost(one)
+      }
+    }
+  }
+
+  /** Only what is still in flight: a row settled in the meantime is not lost. */
+  #lost(delivery: Delivery): void {
+    const { inFlight, logger } = this.#options
+    const held = [...inFlight.values()].includes(delivery)
+    if (!held || (!delivery.running && delivery.startedAt > 0)) return
+    delivery.lose(new AftercommitError('LEASE_LOST', 'The lease was lost; another instance may handle the event.'))
+    logger.warn(eventFields(delivery.event), 'a lease was lost')
+  }
+
+  #reportStuck(): void {
+    const { clock, logger } = this.#options
+    for (const delivery of this.stuck()) {
+      if (delivery.stuckReported) continue
+      delivery.stuckReported = true
+      const fields = { ...eventFields(delivery.event), duration_ms: Math.round(clock.monotonic() - delivery.startedAt) }
+      logger.warn(fields, 'a handler has not returned for a long time; its lease is being renewed')
+    }
+  }
+}

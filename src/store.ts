@@ -1,0 +1,252 @@
+import type { EventEnvelope } from './core/envelope.js'
+import type { StoredEvent } from './core/stored-event.js'
+import type { TransactionSession } from './transaction.js'
+
+/** What a store can do beyond the common contract. Suites skip by flag, never by database name. */
+export interface StoreCapabilities {
+  /** Rows outlive the process. */
+  readonly durable: boolean
+  /** Several processes can work on one table. */
+  readonly multiProcess: boolean
+  /** `ring` wakes the pollers of other processes. */
+  readonly doorbell: boolean
+  /** A caller may pass a transaction that it began itself. */
+  readonly callerTransactions: boolean
+  /** Several transactions can be open at the same time. */
+  readonly concurrentTransactions: boolean
+}
+
+export const EventStatus = { NEW: 0, DONE: 1, RETRY: 2, DEAD: 3 } as const
+export type EventStatusName = keyof typeof EventStatus
+
+/** One event to be written. With a token the row is born leased to that token. */
+export interface AppendRow {
+  readonly event: EventEnvelope
+  readonly token: string | null
+  /** First attempt not before this much later, by the database's clock. */
+  readonly delayMs?: number | undefined
+  /** First attempt not before this moment. */
+  readonly deliverAt?: Date | undefined
+}
+
+export interface AppendOptions {
+  readonly leaseMs: number
+  /** `error`: if any id exists, nothing is written. `ignore`: the others are written. */
+  readonly onDuplicate: 'error' | 'ignore'
+}
+
+export interface AppendResult {
+  /** `seq` of each row that was written, by event id. */
+  readonly seqs: ReadonlyMap<string, number>
+  readonly duplicates: readonly string[]
+}
+
+/** Which events an instance can take: exact names, each up to a version, and name prefixes. */
+export interface TypeFilter {
+  /** `type`, or `aggregateType` + U+001F + `type` for a handler bound to one aggregate type. */
+  readonly names: readonly string[]
+  /** For each name the newest version that can be decoded. */
+  readonly versions: readonly number[]
+  /** `order.` for the pattern `order.*`, `''` for `*`. */
+  readonly prefixes: readonly string[]
+}
+
+export interface ClaimRequest {
+  /** Unique for this claim; a settle counts only with it. */
+  readonly token: string
+  readonly leaseMs: number
+  readonly limit: number
+  /** Payload bytes that may be claimed; the first row is taken whatever its size. */
+  readonly maxBytes: number
+  readonly accept: TypeFilter
+  /** Rows that were never tried are looked for from this `seq` on. */
+  readonly fromSeq: number
+  /** Take at most this many rows whose lease ran out, because their process died or lost it. */
+  readonly suspects: number
+  /** Rows younger than this are left alone. */
+  readonly skipRecentMs: number
+}
+
+export interface ClaimedRow extends StoredEvent {
+  readonly seq: number
+  /** Failed deliveries and leases lost by a crash so far. */
+  readonly attempts: number
+  readonly handledBy: readonly string[]
+  readonly token: string
+  /** Its last owner vanished while holding it. */
+  readonly suspect: boolean
+}
+
+export interface ClaimResult {
+  readonly rows: readonly ClaimedRow[]
+  /** The highest `seq` drawn so far, committed or not. */
+  readonly highSeq: number
+  /** True when the scan saw everything there was; false when the limit or the bytes cut it short. */
+  readonly complete: boolean
+  /** When not complete: where a scan for rows never tried goes on. */
+  readonly nextSeq: number
+}
+
+export interface UnroutableRequest {
+  readonly token: string
+  readonly leaseMs: number
+  readonly limit: number
+  /** What any instance can handle; everything else is unroutable. */
+  readonly known: TypeFilter
+  readonly olderThanMs: number
+}
+
+export interface Claim {
+  readonly eventId: string
+  readonly token: string
+}
+
+/** One failed call of a handler, as kept with the row. The store adds the time. */
+export interface Failure {
+  readonly handler: string | null
+  readonly instance: string
+  readonly message: string
+}
+
+/** The outcome of one delivery. Counts only while the row still carries the token. */
+export type Settlement = Claim &
+  (
+    | { readonly outcome: 'done' }
+    | {
+        readonly outcome: 'retry' | 'dead'
+        readonly error: string
+        readonly failures: readonly Failure[]
+        readonly handledBy: readonly string[]
+        readonly delayMs: number
+        /** How many attempts this outcome adds. */
+        readonly attempts: number
+      }
+    /** Given back unhandled; no attempt is counted. */
+    | { readonly outcome: 'release'; readonly delayMs: number }
+  )
+
+export interface InstanceRecord {
+  readonly id: string
+  readonly host: string
+  readonly pid: number
+  readonly version: string
+  /** Handler names by route (`order.placed`, `order.*`, …). */
+  readonly handlers: Readonly<Record<string, readonly string[]>>
+  readonly accept: TypeFilter
+  readonly counters: InstanceCounters
+}
+
+export interface InstanceCounters {
+  readonly done: number
+  readonly failed: number
+  readonly dead: number
+}
+
+export interface SeenInstance extends InstanceRecord {
+  readonly startedAt: Date
+  readonly lastSeenAt: Date
+  readonly stoppedAt: Date | null
+}
+
+export interface StoreStats {
+  readonly pending: number
+  readonly dead: number
+  /** Sum of the counters of all instances, flushed with their heartbeats. */
+  readonly counters: InstanceCounters
+  /** Age of the oldest event that is due and not settled; 0 when there is none. */
+  readonly oldestLagMs: number
+}
+
+/** A row as people look at it. */
+export interface EventRecord extends StoredEvent {
+  readonly seq: number
+  readonly status: EventStatusName
+  readonly attempts: number
+  readonly handledBy: readonly string[]
+  readonly failures: readonly (Failure & { readonly at: Date })[]
+  readonly lastError: string | null
+  readonly lockedBy: string | null
+  readonly lockedUntil: Date | null
+  readonly availableAt: Date
+  readonly createdAt: Date
+  readonly doneAt: Date | null
+}
+
+export interface EventFilter {
+  readonly status?: EventStatusName | undefined
+  readonly eventIds?: readonly string[] | undefined
+  readonly eventType?: string | undefined
+  readonly afterSeq?: number | undefined
+  readonly limit?: number | undefined
+}
+
+export interface Migration {
+  readonly version: number
+  readonly name: string
+  readonly sql: string
+}
+
+export interface StoreEvents {
+  /** The doorbell rang. `lowestSeq` is the lowest new row, when the ringer knew it. */
+  onRing(lowestSeq: number | null): void
+  /** A problem that the store mends by itself, or that the user should know of. */
+  onWarning(message: string, error?: unknown): void
+}
+
+/**
+ * One database's SQL. Every method may reject while the database cannot be reached; the caller tries again.
+ * All times are the database's own. Methods that take several items do so in one statement.
+ */
+export interface EventStore<Client = unknown> {
+  readonly name: string
+  readonly capabilities: StoreCapabilities
+
+  /** Takes the connections of its own that a worker needs. Rejects when the pool is too small for that. */
+  open(events: StoreEvents): Promise<void>
+  /** Gives all of them back. Safe to call twice. */
+  close(): Promise<void>
+
+  /** Applies what is missing; safe when several instances start at once. Returns the versions applied. */
+  migrate(): Promise<readonly number[]>
+  migrations(): readonly Migration[]
+
+  /**
+   * begin → body → commit, on a connection of the pool or on the caller's idle client. Resolves only when the
+   * commit was confirmed. Rejects with the body's own error after a rollback, with TransactionRolledBackError
+   * when COMMIT was answered by ROLLBACK, and with CommitUnknownError when the answer was lost.
+   */
+  transaction<T>(body: (session: TransactionSession<Client>) => Promise<T>, client?: Client): Promise<T>
+  /** Rejects with TransactionEndedError when the caller's client is not inside a transaction. */
+  ensureInTransaction(client: Client): Promise<void>
+
+  append(client: Client, rows: readonly AppendRow[], options: AppendOptions): Promise<AppendResult>
+  /** Which of these rows the transaction still holds. Rejects in a failed transaction. */
+  findPresent(client: Client, eventIds: readonly string[]): Promise<ReadonlySet<string>>
+
+  claim(request: ClaimRequest): Promise<ClaimResult>
+  claimUnroutable(request: UnroutableRequest): Promise<readonly ClaimedRow[]>
+  /**
+   * Returns the ids that were settled; a missing one had lost its lease, and nothing changed for it.
+   * Without `keepDone` done rows are deleted.
+   */
+  settleIfLeased(settlements: readonly Settlement[], keepDone: boolean): Promise<ReadonlySet<string>>
+  /** Returns the ids whose lease goes on; an expired one cannot be renewed. */
+  renewIfLeased(claims: readonly Claim[], leaseMs: number): Promise<ReadonlySet<string>>
+  /** Wakes the pollers of other processes. Only a hint; never part of a transaction. */
+  ring(lowestSeq: number | null): Promise<void>
+
+  /** Registers the instance or renews its heartbeat. */
+  heartbeat(instance: InstanceRecord, stopped: boolean): Promise<void>
+  instances(seenWithinMs: number): Promise<readonly SeenInstance[]>
+
+  stats(): Promise<StoreStats>
+  list(filter: EventFilter): Promise<readonly EventRecord[]>
+  /** Dead rows become due again with a fresh attempt count. Returns their ids. */
+  retryDead(filter: EventFilter): Promise<readonly string[]>
+  /** Deletes dead rows. Returns their ids. */
+  discardDead(filter: EventFilter): Promise<readonly string[]>
+  /** Deletes at most `limit` rows that were done longer ago than that. Returns how many. */
+  pruneDone(olderThanMs: number, limit: number): Promise<number>
+  /** Forgets instances not seen for that long; their counters are kept. */
+  pruneInstances(olderThanMs: number): Promise<void>
+}

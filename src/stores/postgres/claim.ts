@@ -1,0 +1,155 @@
+import type { StoredEvent } from '../../core/stored-event.js'
+import type { ClaimedRow, ClaimRequest, ClaimResult, TypeFilter, UnroutableRequest } from '../../store.js'
+import { type Param, type Query, type Row, statement } from './driver.js'
+import type { Names } from './names.js'
+import { FRESH, TIMED } from './schema.js'
+
+/** Ends the token of a row whose former owner vanished: it is tried alone, and charged if it vanishes again. */
+const SOLO = ':solo'
+
+export const EVENT_COLUMNS = `e.event_id, e.seq, e.event_type, e.aggregate_type, e.aggregate_id, e.tenant_id,
+  e.ordering_key, e.version, e.payload::text as payload, encode(e.payload_bytes, 'base64') as payload_bytes,
+  e.headers::text as headers, e.metadata::text as metadata, date_part('epoch', e.occurred_at) * 1000 as occurred_at,
+  e.payload_size`
+
+const OUT = `event_id, seq, event_type, aggregate_type, aggregate_id, tenant_id, ordering_key, version, payload,
+  payload_bytes, headers, metadata, occurred_at, payload_size, attempts, handled_by, locked_by`
+
+/**
+ * The newest version accepted for the row, or -1. Four parameters from $n on: names, versions, prefixes, and
+ * whether every name is accepted. Each list is split once per statement, not once per row.
+ */
+const accepts = (n: number) => {
+  const list = (at: number, type: string) => `((select string_to_array($${at}::text, E'\\x1e'))::${type}[])`
+  const limit = (key: string) => `${list(n + 1, 'int')}[array_position(${list(n, 'text')}, ${key})]`
+  return `version <= coalesce(${limit('event_type')}, ${limit(`aggregate_type || E'\\x1f' || event_type`)},
+    case when $${n + 3}::int = 1 or event_type ^@ any(${list(n + 2, 'text')}) then 2147483647 else -1 end)`
+}
+
+export function claimStatements(names: Names) {
+  const size = 'coalesce(nullif(payload_size, 0), pg_column_size(payload), 0) as size'
+  const due = 'available_at <= now() and locked_until is null'
+  const high = `(select case when is_called then last_value else 0 end from ${names.sequence})`
+  const stale = `${due} and created_at <= now() - $4::float8 * interval '1 ms' and not (${accepts(5)})`
+  return {
+    // $1 token, $2 lease ms, $3 limit, $4 most bytes, $5 from seq, $6 suspects, $7 skip recent ms, $8–$11 filter
+    claim: statement(`
+with suspect as materialized (
+  (select ctid, null::bigint as fresh_seq, ${size} from ${names.events} where ${FRESH} and locked_until < now() and ${accepts(8)}
+    order by seq limit $6::int for update skip locked)
+), suspect_timed as materialized (
+  (select ctid, null::bigint as fresh_seq, ${size} from ${names.events}
+    where ${TIMED} and available_at <= now() and locked_until < now() and ${accepts(8)}
+    order by available_at limit $6::int - (select count(*) from suspect) for update skip locked)
+), timed as materialized (
+  (select ctid, null::bigint as fresh_seq, ${size} from ${names.events} where ${TIMED} and ${due} and ${accepts(8)}
+    order by available_at limit ($3::int + 1) / 2 for update skip locked)
+), fresh as materialized (
+  (select ctid, seq as fresh_seq, ${size} from ${names.events} where ${FRESH} and seq >= $5::bigint and locked_until is null
+      and ($7::float8 = 0 or created_at <= now() - $7::float8 * interval '1 ms') and ${accepts(8)}
+    order by seq limit $3::int - (select count(*) from timed) for update skip locked)
+), picked as materialized (
+  select ctid, fresh_seq, size, sum(size) over (rows unbounded preceding) as total
+    from (select * from suspect union all select * from suspect_timed union all select * from timed
+          union all select * from fresh) every
+), got as (
+  update ${names.events} e set
+      locked_by = case when e.locked_by is null then $1::text else $1::text || '${SOLO}' end,
+      attempts = e.attempts + case when e.locked_by like '%${SOLO}' then 1 else 0 end,
+      locked_until = now() + $2::float8 * interval '1 ms'
+    where e.ctid = any(array(select ctid from picked where total - size < $4::float8))
+  returning ${EVENT_COLUMNS}, e.attempts, e.handled_by::text as handled_by, e.locked_by
+)
+select ${OUT} from got
+union all -- the last row sums up: highest seq, due rows, picked rows, last fresh seq taken
+select null, ${high}, null, null, null, null, null, (select count(*) from timed) + (select count(*) from fresh),
+  null, null, null, null, null, (select count(*) from picked),
+  (select max(fresh_seq) from picked where total - size < $4::float8), null, null`),
+    // $1 token, $2 lease ms, $3 limit, $4 older than ms, $5–$8 filter
+    unroutable: statement(`
+update ${names.events} e set locked_by = $1::text, locked_until = now() + $2::float8 * interval '1 ms'
+ where e.ctid = any(
+   array(select ctid from ${names.events} where ${FRESH} and ${stale} order by seq limit $3::int for update skip locked)
+   || array(select ctid from ${names.events} where ${TIMED} and ${stale}
+      order by available_at limit $3::int for update skip locked))
+returning ${EVENT_COLUMNS}, e.attempts, e.handled_by::text as handled_by, e.locked_by`),
+  }
+}
+
+type Statements = ReturnType<typeof claimStatements>
+
+export async function claim(sql: Statements, query: Query, request: ClaimRequest): Promise<ClaimResult> {
+  const { token, leaseMs, limit, maxBytes, fromSeq, suspects, skipRecentMs } = request
+  const rows = await query(sql.claim, [
+    token,
+    leaseMs,
+    limit,
+    maxBytes,
+    fromSeq,
+    suspects,
+    skipRecentMs,
+    ...filterParams(request.accept),
+  ])
+  const claimed: ClaimedRow[] = []
+  for (let i = 0; i < rows.length - 1; i++) claimed.push(claimedRow(rows[i] as Row))
+  const summary = rows[rows.length - 1] as Row
+  return {
+    rows: claimed.sort((a, b) => a.seq - b.seq),
+    highSeq: Number(summary[1]),
+    complete: Number(summary[7]) < limit && Number(summary[13]) === claimed.length,
+    nextSeq: summary[14] === null ? fromSeq : Number(summary[14]) + 1,
+  }
+}
+
+export async function claimUnroutable(
+  sql: Statements,
+  query: Query,
+  request: UnroutableRequest,
+): Promise<readonly ClaimedRow[]> {
+  const { token, leaseMs, limit, olderThanMs } = request
+  const rows = await query(sql.unroutable, [token, leaseMs, limit, olderThanMs, ...filterParams(request.known)])
+  return rows.map(claimedRow)
+}
+
+function filterParams(filter: TypeFilter): Param[] {
+  return [
+    filter.names.join('\x1e'),
+    filter.versions.join('\x1e'),
+    filter.prefixes.join('\x1e'),
+    filter.prefixes.includes('') ? 1 : 0,
+  ]
+}
+
+function claimedRow(row: Row): ClaimedRow {
+  const token = row[16] as string
+  return {
+    ...storedEvent(row),
+    seq: Number(row[1]),
+    attempts: Number(row[14]),
+    handledBy: row[15] === null ? NOBODY : (JSON.parse(row[15] as string) as string[]),
+    token,
+    suspect: token.endsWith(SOLO),
+  }
+}
+
+const NOBODY: readonly string[] = []
+
+/** The first columns of every select that returns events. */
+export function storedEvent(row: Row): StoredEvent {
+  const bytes = row[9] as string | null
+  return {
+    eventId: row[0] as string,
+    eventType: row[2] as string,
+    aggregateType: row[3] as string,
+    aggregateId: row[4] as string | null,
+    tenantId: row[5] as string | null,
+    orderingKey: row[6] as string | null,
+    version: Number(row[7]),
+    payloadText: bytes === null ? ((row[8] as string | null) ?? 'null') : null,
+    payloadBytes: bytes === null ? null : new Uint8Array(Buffer.from(bytes, 'base64')),
+    headers: row[10] === null ? null : JSON.parse(row[10] as string),
+    metadata: row[11] === null ? null : JSON.parse(row[11] as string),
+    occurredAtMs: Math.round(Number(row[12])),
+    payloadSize: Number(row[13]),
+  }
+}

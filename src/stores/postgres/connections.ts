@@ -1,0 +1,146 @@
+import {
+  isPreparedStatementError,
+  isServerError,
+  type Param,
+  type PostgresDriver,
+  type Row,
+  type Session,
+  type Statement,
+  statement,
+} from './driver.js'
+
+/** A statement that takes longer than this is taken for a dead connection, and the connection is replaced. */
+const ANSWER_WITHIN_MS = 20_000
+
+const SETTINGS = {
+  // The claim's indexes are always right, also while the planner has no statistics of a young table.
+  enable_seqscan: 'off',
+  jit: 'off',
+  // Claims under REPEATABLE READ would fail instead of skipping what others took.
+  default_transaction_isolation: 'read committed',
+}
+const configure = statement(
+  `select ${Object.entries(SETTINGS).map(([name, value]) => `set_config('${name}', '${value}', false)`)}`,
+)
+const restore = Object.keys(SETTINGS).map((name) => statement(`reset ${name}`))
+const pid = statement('select pg_backend_pid()')
+const slowPid = statement('select pg_backend_pid(), pg_sleep(0.02)::text')
+
+/**
+ * A connection of the outbox's own, replaced when it breaks. Before `open` and after `close` statements go
+ * through the pool like anybody's.
+ */
+export class Connection {
+  readonly #driver: PostgresDriver<unknown>
+  #session: Promise<Session> | null = null
+  #open = false
+  #configured = true
+
+  constructor(driver: PostgresDriver<unknown>) {
+    this.#driver = driver
+  }
+
+  async open(configured: boolean): Promise<void> {
+    this.#open = true
+    this.#configured = configured
+    await this.#connected()
+  }
+
+  async close(): Promise<void> {
+    this.#open = false
+    const session = await this.#take()
+    if (!session) return
+    let broken = false
+    if (this.#configured) {
+      for (const reset of restore) await answered(session.query(reset, [])).catch(() => (broken = true))
+    }
+    session.release(broken)
+  }
+
+  query = async (sql: Statement, params: readonly Param[]): Promise<readonly Row[]> => {
+    if (!this.#open) return this.#driver.query(sql, params)
+    const session = await this.#connected()
+    try {
+      return await answered(session.query(sql, params))
+    } catch (error) {
+      if (!survives(error)) void this.#take().then((taken) => taken?.release(true))
+      throw error
+    }
+  }
+
+  #connected(): Promise<Session> {
+    if (!this.#session) {
+      const connecting = this.#connect()
+      this.#session = connecting
+      connecting.catch(() => {
+        if (this.#session === connecting) this.#session = null
+      })
+    }
+    return this.#session
+  }
+
+  async #connect(): Promise<Session> {
+    const session = await this.#driver.reserve()
+    if (!this.#configured) return session
+    try {
+      await answered(session.query(configure, []))
+      return session
+    } catch (error) {
+      session.release(true)
+      throw error
+    }
+  }
+
+  async #take(): Promise<Session | null> {
+    const session = this.#session
+    this.#session = null
+    return session ? session.catch(() => null) : null
+  }
+}
+
+/** The server answered with an error and the connection can be used again. */
+function survives(error: unknown): boolean {
+  return isServerError(error) && !/^(08|57P)/.test(error.code) && !isPreparedStatementError(error)
+}
+
+export function answered<T>(answer: Promise<T>, withinMs = ANSWER_WITHIN_MS): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(() => reject(new Error(`the database did not answer within ${withinMs} ms`)), withinMs)
+    timer.unref()
+    answer.then(
+      (value) => {
+        clearTimeout(timer)
+        resolve(value)
+      },
+      (error) => {
+        clearTimeout(timer)
+        reject(error)
+      },
+    )
+  })
+}
+
+/**
+ * True when sessions change their server connection between statements, as behind a pooler in transaction mode:
+ * neither prepared statements nor session settings nor LISTEN can be relied on there.
+ */
+export async function behindPooler(driver: PostgresDriver<unknown>): Promise<boolean> {
+  const one = await answered(driver.reserve())
+  const other = await answered(driver.reserve()).catch((error) => {
+    one.release(false)
+    throw error
+  })
+  let broken = true
+  try {
+    const pidOf = async (session: Session, sql: Statement) => (await answered(session.query(sql, [])))[0]?.[0]
+    // While one is busy the other gets a second server connection; afterwards a pooler hands them out anew.
+    const [one1, other1] = await Promise.all([pidOf(one, slowPid), pidOf(other, pid)])
+    const other2 = await pidOf(other, pid)
+    const one2 = await pidOf(one, pid)
+    broken = false
+    return one1 === other1 || one1 !== one2 || other1 !== other2
+  } finally {
+    one.release(broken)
+    other.release(broken)
+  }
+}

@@ -1,0 +1,120 @@
+import type { TransactionSession } from '../../transaction.js'
+
+/** A statement with bound parameters. Prepared under a name derived from its text, where the driver can. */
+export interface Statement {
+  readonly name: string
+  readonly text: string
+}
+
+/** Values in column order. Every statement selects text and numbers only, so that all drivers agree. */
+export type Row = readonly unknown[]
+export type Param = string | number | null
+export type Query = (statement: Statement, params: readonly Param[]) => Promise<readonly Row[]>
+
+export interface Session {
+  query(statement: Statement, params: readonly Param[]): Promise<readonly Row[]>
+  /** A broken connection is closed and not given back. */
+  release(broken: boolean): void
+}
+
+export interface ListenSession {
+  /** Runs on the listening connection, and so notices when that is gone; null when the driver hides it. */
+  readonly session: Session | null
+  close(broken: boolean): Promise<void>
+}
+
+/** What the store needs of a driver. Implementations know the driver by structure only. */
+export interface PostgresDriver<Client> {
+  /** Connections the pool may open; Infinity when it does not say. */
+  readonly maxConnections: number
+  /** False when there is just one session for everybody (PGlite). */
+  readonly pooled: boolean
+  /** Called once by the store; true means prepared statements work. */
+  prepare: boolean
+  query(statement: Statement, params: readonly Param[]): Promise<readonly Row[]>
+  /** Several statements without parameters, for migrations. */
+  script(client: Client, sql: string): Promise<void>
+  queryOn(client: Client, statement: Statement, params: readonly Param[]): Promise<readonly Row[]>
+  reserve(): Promise<Session>
+  listen(channel: string, onRing: (payload: string) => void, onLost: () => void): Promise<ListenSession>
+  transaction<T>(body: (session: TransactionSession<Client>) => Promise<T>, client?: Client): Promise<T>
+  inTransaction(client: Client): Promise<boolean>
+  /** Installs what keeps a lost connection from ending the process. Returns its removal. */
+  guard(onError: (error: unknown) => void): () => void
+}
+
+const statements = new Map<string, Statement>()
+
+/** The same text gives the same statement, so that drivers prepare it once per connection. */
+export function statement(text: string): Statement {
+  let known = statements.get(text)
+  if (!known) {
+    known = { name: `ac_${hash(text, 0x811c9dc5)}${hash(text, 0x01000193)}`, text }
+    statements.set(text, known)
+  }
+  return known
+}
+
+function hash(text: string, seed: number): string {
+  let value = seed
+  for (let i = 0; i < text.length; i++) value = Math.imul(value ^ text.charCodeAt(i), 16777619) >>> 0
+  return value.toString(36)
+}
+
+/** True when the server itself reported the error, so that the transaction's fate is known. */
+export function isServerError(error: unknown): error is { code: string; severity: string } {
+  return (
+    typeof error === 'object' &&
+    error !== null &&
+    typeof (error as { severity?: unknown }).severity === 'string' &&
+    typeof (error as { code?: unknown }).code === 'string'
+  )
+}
+
+/** The server refused the commit. Not so when it, or the line to it, was going down at that moment. */
+export function refusedCommit(error: unknown): boolean {
+  return isServerError(error) && !/^(08|57|58|XX)/.test(error.code)
+}
+
+/** A pooler in transaction mode gave us another server connection than the one that prepared. */
+export function isPreparedStatementError(error: unknown): boolean {
+  return isServerError(error) && (error.code === '26000' || error.code === '42P05')
+}
+
+const mention = /\b(rollback|abort)\b/i
+
+/** Sound because PostgreSQL can only roll back to a savepoint by a statement whose text says so. */
+export function mentionsRollback(text: unknown): boolean {
+  return typeof text === 'string' ? mention.test(text) : true
+}
+
+/** SAVEPOINT … RELEASE around the body by plain statements on the transaction's own connection. */
+export async function withSavepoint<T>(
+  execute: (sql: string) => Promise<unknown>,
+  name: string,
+  body: () => Promise<T>,
+): Promise<T> {
+  await execute(`SAVEPOINT ${name}`)
+  let result: T
+  try {
+    result = await body()
+  } catch (error) {
+    await execute(`ROLLBACK TO SAVEPOINT ${name}`)
+    await execute(`RELEASE SAVEPOINT ${name}`)
+    throw error
+  }
+  await execute(`RELEASE SAVEPOINT ${name}`)
+  return result
+}
+
+/** Outside a transaction SAVEPOINT is refused (25P01); inside it is harmless. */
+export async function probeTransaction(execute: (sql: string) => Promise<unknown>): Promise<boolean> {
+  try {
+    await execute('SAVEPOINT aftercommit_probe')
+  } catch (error) {
+    if (isServerError(error) && error.code === '25P01') return false
+    throw error
+  }
+  await execute('RELEASE SAVEPOINT aftercommit_probe')
+  return true
+}

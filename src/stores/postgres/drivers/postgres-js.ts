@@ -1,0 +1,110 @@
+import { CommitUnknownError } from '../../../core/errors.js'
+import type { TransactionSession } from '../../../transaction.js'
+import {
+  type ListenSession,
+  type Param,
+  type PostgresDriver,
+  probeTransaction,
+  type Row,
+  refusedCommit,
+  type Session,
+  type Statement,
+  withSavepoint,
+} from '../driver.js'
+
+interface PendingQuery extends PromiseLike<unknown> {
+  values(): PromiseLike<unknown>
+  simple(): PromiseLike<unknown>
+}
+
+/** The part of postgres.js that is used, of `sql`, of a transaction and of a reserved connection alike. */
+export interface PostgresJsClient {
+  unsafe(text: string, params?: never[], options?: { prepare?: boolean }): unknown
+}
+
+export interface PostgresJs extends PostgresJsClient {
+  begin(body: (client: never) => unknown): Promise<unknown>
+  reserve(): Promise<PostgresJsClient & { release(): void }>
+  listen(channel: string, onRing: (payload: string) => void): Promise<{ unlisten(): Promise<void> }>
+  readonly options: { readonly max: number }
+}
+
+export class PostgresJsDriver<Client extends PostgresJsClient> implements PostgresDriver<Client> {
+  readonly pooled = true
+  prepare = true
+  readonly #sql: PostgresJs
+
+  constructor(sql: PostgresJs) {
+    this.#sql = sql
+  }
+
+  get maxConnections(): number {
+    return this.#sql.options.max
+  }
+
+  query(statement: Statement, params: readonly Param[]): Promise<readonly Row[]> {
+    return this.#run(this.#sql, statement, params)
+  }
+
+  queryOn(client: Client, statement: Statement, params: readonly Param[]): Promise<readonly Row[]> {
+    return this.#run(client, statement, params)
+  }
+
+  async script(client: Client, sql: string): Promise<void> {
+    await (client.unsafe(sql) as PendingQuery).simple()
+  }
+
+  async reserve(): Promise<Session> {
+    const client = await this.#sql.reserve()
+    return {
+      query: (statement, params) => this.#run(client, statement, params),
+      release: () => client.release(),
+    }
+  }
+
+  async listen(channel: string, onRing: (payload: string) => void): Promise<ListenSession> {
+    const listening = await this.#sql.listen(channel, onRing)
+    return { session: null, close: async () => listening.unlisten().catch(() => {}) }
+  }
+
+  async transaction<T>(body: (session: TransactionSession<Client>) => Promise<T>): Promise<T> {
+    let finished = false
+    try {
+      return (await this.#sql.begin(async (client: Client) => {
+        const result = await body(sessionOf(client))
+        finished = true
+        return result
+      })) as T
+    } catch (error) {
+      if (finished && !refusedCommit(error)) throw new CommitUnknownError(error)
+      throw error
+    }
+  }
+
+  inTransaction(client: Client): Promise<boolean> {
+    return probeTransaction((sql) => execute(client, sql))
+  }
+
+  guard(): () => void {
+    return () => {}
+  }
+
+  async #run(client: PostgresJsClient, statement: Statement, params: readonly Param[]): Promise<readonly Row[]> {
+    const query = client.unsafe(statement.text, params as never[], { prepare: this.prepare }) as PendingQuery
+    return (await query.values()) as Row[]
+  }
+}
+
+function execute(client: PostgresJsClient, sql: string): Promise<unknown> {
+  return Promise.resolve((client.unsafe(sql) as PendingQuery).simple())
+}
+
+/** postgres.js hides COMMIT's answer and its own savepoints: the rows are looked up before every commit. */
+function sessionOf<Client extends PostgresJsClient>(client: Client): TransactionSession<Client> {
+  let savepoints = 0
+  return {
+    client,
+    mayHaveLostRows: () => true,
+    savepoint: (body) => withSavepoint((sql) => execute(client, sql), `aftercommit_${++savepoints}`, body),
+  }
+}

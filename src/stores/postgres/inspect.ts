@@ -1,0 +1,95 @@
+import type { EventFilter, EventRecord, EventStatusName, StoreStats } from '../../store.js'
+import { EventStatus } from '../../store.js'
+import { EVENT_COLUMNS, storedEvent } from './claim.js'
+import { type Param, type Query, statement } from './driver.js'
+import type { Names } from './names.js'
+import { FRESH, TIMED } from './schema.js'
+
+const STATUS_NAMES = Object.keys(EventStatus) as EventStatusName[]
+
+/** $1 status, $2 ids, $3 type, $4 after seq, $5 limit; null leaves a condition out. */
+const FILTER = `($1::int is null or status = $1::int)
+   and ($2::text is null or event_id = any(string_to_array($2::text, E'\\x1e')))
+   and ($3::text is null or event_type = $3::text) and ($4::bigint is null or seq > $4::bigint)
+ order by seq limit $5::int`
+
+export function inspectStatements(names: Names) {
+  const epoch = (column: string) => `date_part('epoch', e.${column}) * 1000`
+  const dead = `select ctid from ${names.events} where status = 3 and ${FILTER} for update skip locked`
+  return {
+    stats: statement(`
+select (select count(*) from ${names.events} where ${FRESH}) + (select count(*) from ${names.events} where ${TIMED}),
+  (select count(*) from ${names.events} where status = 3),
+  coalesce(sum(done), 0), coalesce(sum(failed), 0), coalesce(sum(dead), 0),
+  greatest(0, date_part('epoch', clock_timestamp() - least(
+    (select created_at from ${names.events} where ${FRESH} order by seq limit 1),
+    (select available_at from ${names.events} where ${TIMED} order by available_at limit 1)))) * 1000
+  from ${names.instances}`),
+    list: statement(`
+select ${EVENT_COLUMNS}, status, attempts, handled_by::text, failures::text, last_error, locked_by,
+  ${epoch('locked_until')}, ${epoch('available_at')}, ${epoch('created_at')}, ${epoch('done_at')}
+  from ${names.events} e where ${FILTER}`),
+    retry: statement(`
+update ${names.events} set status = 2, attempts = 0, available_at = clock_timestamp()
+ where ctid = any(array(${dead})) returning event_id`),
+    discard: statement(`delete from ${names.events} where ctid = any(array(${dead})) returning event_id`),
+    prune: statement(`
+with gone as (
+  delete from ${names.events} where ctid = any(array(
+    select ctid from ${names.events}
+     where status = 1 and created_at < now() - $1::float8 * interval '1 ms'
+       and done_at < now() - $1::float8 * interval '1 ms' limit $2::int for update skip locked))
+  returning 1)
+select count(*) from gone`),
+  }
+}
+
+type Statements = ReturnType<typeof inspectStatements>
+
+export async function stats(sql: Statements, query: Query): Promise<StoreStats> {
+  const [row = []] = await query(sql.stats, [])
+  return {
+    pending: Number(row[0]),
+    dead: Number(row[1]),
+    counters: { done: Number(row[2]), failed: Number(row[3]), dead: Number(row[4]) },
+    oldestLagMs: Math.max(0, Number(row[5] ?? 0)),
+  }
+}
+
+export function filterParams(filter: EventFilter, defaultLimit: number): Param[] {
+  return [
+    filter.status === undefined ? null : EventStatus[filter.status],
+    filter.eventIds === undefined ? null : filter.eventIds.join('\x1e'),
+    filter.eventType ?? null,
+    filter.afterSeq ?? null,
+    filter.limit ?? defaultLimit,
+  ]
+}
+
+export async function list(sql: Statements, query: Query, filter: EventFilter): Promise<readonly EventRecord[]> {
+  return (await query(sql.list, filterParams(filter, 100))).map((row) => ({
+    ...storedEvent(row),
+    seq: Number(row[1]),
+    status: STATUS_NAMES[Number(row[14])] as EventStatusName,
+    attempts: Number(row[15]),
+    handledBy: parsed(row[16], []),
+    failures: parsed<{ at: string; handler: string | null; instance: string; message: string }[]>(
+      row[17],
+      [],
+    ).map((failure) => ({ ...failure, at: new Date(failure.at) })),
+    lastError: row[18] as string | null,
+    lockedBy: row[19] as string | null,
+    lockedUntil: date(row[20]),
+    availableAt: date(row[21]) as Date,
+    createdAt: date(row[22]) as Date,
+    doneAt: date(row[23]),
+  }))
+}
+
+function parsed<T>(text: unknown, otherwise: T): T {
+  return text === null ? otherwise : (JSON.parse(text as string) as T)
+}
+
+function date(epochMs: unknown): Date | null {
+  return epochMs === null ? null : new Date(Math.round(Number(epochMs)))
+}

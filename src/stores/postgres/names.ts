@@ -1,0 +1,36 @@
+import { InvalidSettingError } from '../../core/errors.js'
+
+/** Quoted names of everything the store owns in the database. */
+export interface Names {
+  readonly events: string
+  readonly sequence: string
+  readonly instances: string
+  readonly migrations: string
+  /** Prefix of index names, unquoted. */
+  readonly index: string
+  readonly channel: string
+}
+
+const STRICT = /^[a-z_][a-z0-9_]{0,39}$/
+
+/** Only plain lower-case identifiers are accepted, and they are quoted all the same. */
+export function namesOf(options: { schema?: string | undefined; table?: string | undefined }): Names {
+  const table = checked('table', options.table ?? 'outbox_event')
+  const prefix = options.schema === undefined ? '' : `"${checked('schema', options.schema)}".`
+  return {
+    events: `${prefix}"${table}"`,
+    sequence: `${prefix}"${table}_seq"`,
+    instances: `${prefix}"${table}_instance"`,
+    migrations: `${prefix}"${table}_migration"`,
+    index: table,
+    channel: options.schema === undefined ? table : `${options.schema}.${table}`.slice(0, 63),
+  }
+}
+
+function checked(setting: string, value: string): string {
+  if (typeof value === 'string' && STRICT.test(value)) return value
+  throw new InvalidSettingError(
+    setting,
+    'must be a lower-case identifier of at most 40 letters, digits and underscores',
+  )
+}

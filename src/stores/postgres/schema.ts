@@ -1,0 +1,98 @@
+import type { Migration } from '../../store.js'
+import type { PostgresDriver } from './driver.js'
+import { statement } from './driver.js'
+import type { Names } from './names.js'
+
+/**
+ * Never tried and due since its birth: found by `seq`, from a floor.
+ * Waiting for a moment (delayed or to be retried): found by `available_at`.
+ * The two predicates are repeated word for word in the claim, so that its scans use these indexes.
+ */
+export const FRESH = 'status = 0 and available_at <= created_at'
+export const TIMED = '(status = 2 or (status = 0 and available_at > created_at))'
+
+export function migrationsFor(names: Names): readonly Migration[] {
+  return [
+    {
+      version: 1,
+      name: 'events and instances',
+      sql: `
+create sequence if not exists ${names.sequence};
+create table if not exists ${names.events} (
+  event_id text collate "C" primary key,
+  seq bigint not null default nextval('${names.sequence}'),
+  event_type text collate "C" not null,
+  aggregate_type text collate "C" not null default '__GLOBAL__',
+  aggregate_id text collate "C",
+  tenant_id text collate "C",
+  ordering_key text collate "C" check (ordering_key <> ''),
+  version int not null default 1,
+  payload json,
+  payload_bytes bytea,
+  headers json,
+  metadata json,
+  status smallint not null default 0,
+  attempts int not null default 0,
+  available_at timestamptz not null default statement_timestamp(),
+  occurred_at timestamptz not null default statement_timestamp(),
+  created_at timestamptz not null default statement_timestamp(),
+  done_at timestamptz,
+  last_error text,
+  locked_by text collate "C",
+  locked_until timestamptz,
+  handled_by json,
+  failures json,
+  payload_size int not null default 0
+) with (
+  fillfactor = 45,
+  autovacuum_vacuum_scale_factor = 0.05,
+  autovacuum_vacuum_insert_scale_factor = 0.2,
+  autovacuum_vacuum_cost_delay = 0
+);
+create index if not exists ${names.index}_fresh on ${names.events} (seq) where ${FRESH};
+create index if not exists ${names.index}_timed on ${names.events} (available_at) where ${TIMED};
+create index if not exists ${names.index}_dead on ${names.events} (seq) where status = 3;
+create index if not exists ${names.index}_age on ${names.events} using brin (created_at);
+create table if not exists ${names.instances} (
+  id text collate "C" primary key,
+  host text not null,
+  pid int not null,
+  version text not null,
+  handlers json not null,
+  accept json not null,
+  done bigint not null default 0,
+  failed bigint not null default 0,
+  dead bigint not null default 0,
+  started_at timestamptz not null default clock_timestamp(),
+  last_seen_at timestamptz not null default clock_timestamp(),
+  stopped_at timestamptz
+) with (fillfactor = 50);`,
+    },
+  ]
+}
+
+/** Under a lock that ten instances starting at once wait for; each migration is recorded with its own number. */
+export async function migrate<Client>(driver: PostgresDriver<Client>, names: Names): Promise<readonly number[]> {
+  return driver.transaction(async ({ client }) => {
+    await driver.queryOn(client, statement('select pg_advisory_xact_lock(hashtextextended($1::text, 0))'), [
+      `aftercommit migrate ${names.events}`,
+    ])
+    await driver.script(
+      client,
+      `create table if not exists ${names.migrations} (
+        version int primary key, name text not null, applied_at timestamptz not null default clock_timestamp())`,
+    )
+    const rows = await driver.queryOn(client, statement(`select version from ${names.migrations}`), [])
+    const applied = new Set(rows.map((row) => Number(row[0])))
+    const missing = migrationsFor(names).filter((migration) => !applied.has(migration.version))
+    for (const migration of missing) {
+      await driver.script(client, migration.sql)
+      await driver.queryOn(
+        client,
+        statement(`insert into ${names.migrations} (version, name) values ($1::int, $2::text)`),
+        [migration.version, migration.name],
+      )
+    }
+    return missing.map((migration) => migration.version)
+  })
+}

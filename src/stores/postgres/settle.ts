@@ -1,0 +1,110 @@
+import { sanitizeText } from '../../core/text.js'
+import type { Claim, Settlement } from '../../store.js'
+import { type Query, statement } from './driver.js'
+import type { Names } from './names.js'
+
+export function settleStatements(names: Names) {
+  const mine = `event_id = any(string_to_array($1::text, E'\\x1e')) and locked_by = $2::text and status in (0, 2)`
+  // One row comes back: how many were settled, and which, but only when some were not.
+  const report = `select count(*), case when count(*) < $3::int then string_agg(event_id, E'\\x1e') end from settled`
+  return {
+    remove: statement(`with settled as (delete from ${names.events} where ${mine} returning event_id) ${report}`),
+    done: statement(`
+with settled as (
+  update ${names.events} set status = 1, done_at = now(), locked_by = null, locked_until = null
+   where ${mine} returning event_id)
+${report}`),
+    others: statement(`
+with s as materialized (
+  select * from json_to_recordset($1::text::json) as s(id text, token text, status int, delay float8, error text,
+    failures json, handled json, attempts int)
+), l as materialized (
+  select s.* from s join ${names.events} e on e.event_id = s.id
+   where e.locked_by = s.token and e.status in (0, 2) order by e.seq for update of e
+)
+update ${names.events} e set
+    status = coalesce(l.status, e.status),
+    attempts = e.attempts + l.attempts,
+    available_at = case when l.delay is null then e.available_at
+                        else clock_timestamp() + l.delay * interval '1 ms' end,
+    last_error = coalesce(l.error, e.last_error),
+    handled_by = coalesce(l.handled, e.handled_by),
+    failures = case when l.failures is null then e.failures else (
+      select json_agg(f order by n) from (
+        select f, n from (
+          select value as f, row_number() over () as n from (
+            select value from json_array_elements(coalesce(e.failures, '[]'))
+            union all
+            select json_build_object('at', clock_timestamp(), 'handler', value->'handler',
+              'instance', value->'instance', 'message', value->'message')
+              from json_array_elements(l.failures)) every) numbered
+        order by n desc limit 10) last) end,
+    locked_by = null, locked_until = null
+  from l where e.event_id = l.id
+returning e.event_id`),
+    renew: statement(`
+update ${names.events} e set locked_until = now() + $3::float8 * interval '1 ms'
+  from unnest(string_to_array($1::text, E'\\x1e'), string_to_array($2::text, E'\\x1e')) as s(id, token)
+ where e.event_id = s.id and e.locked_by = s.token and e.status in (0, 2) and e.locked_until > clock_timestamp()
+returning e.event_id`),
+  }
+}
+
+type Statements = ReturnType<typeof settleStatements>
+
+/** Plain successes by one statement per token, which is the fast way; everything else by one statement. */
+export async function settleIfLeased(
+  sql: Statements,
+  query: Query,
+  settlements: readonly Settlement[],
+  keepDone: boolean,
+): Promise<ReadonlySet<string>> {
+  const done = new Map<string, string[]>()
+  const others: string[] = []
+  for (const settlement of settlements) {
+    if (settlement.outcome !== 'done') others.push(JSON.stringify(otherOf(settlement)))
+    else {
+      const ids = done.get(settlement.token)
+      if (ids) ids.push(settlement.eventId)
+      else done.set(settlement.token, [settlement.eventId])
+    }
+  }
+  const settled = new Set<string>()
+  for (const [token, ids] of done) {
+    const [row] = await query(keepDone ? sql.done : sql.remove, [ids.join('\x1e'), token, ids.length])
+    const some = row?.[1] as string | null | undefined
+    const which = Number(row?.[0]) === ids.length ? ids : some ? some.split('\x1e') : []
+    for (const id of which) settled.add(id)
+  }
+  if (others.length > 0) {
+    for (const row of await query(sql.others, [`[${others.join(',')}]`])) settled.add(row[0] as string)
+  }
+  return settled
+}
+
+function otherOf(settlement: Exclude<Settlement, { outcome: 'done' }>): object {
+  const { eventId: id, token, outcome } = settlement
+  if (outcome === 'release') return { id, token, attempts: 0, delay: settlement.delayMs || null }
+  return {
+    id,
+    token,
+    attempts: settlement.attempts,
+    status: outcome === 'retry' ? 2 : 3,
+    delay: outcome === 'retry' ? settlement.delayMs : null,
+    error: sanitizeText(settlement.error, 4000),
+    failures: settlement.failures.map((f) => ({ ...f, message: sanitizeText(f.message, 4000) })),
+    handled: settlement.handledBy.length > 0 ? settlement.handledBy : null,
+  }
+}
+
+export async function renewIfLeased(
+  sql: Statements,
+  query: Query,
+  claims: readonly Claim[],
+  leaseMs: number,
+): Promise<ReadonlySet<string>> {
+  const ids = claims.map((claim) => claim.eventId).join('\x1e')
+  const tokens = claims.map((claim) => claim.token).join('\x1e')
+  const rows = await query(sql.renew, [ids, tokens, leaseMs])
+  return new Set(rows.map((row) => row[0] as string))
+}

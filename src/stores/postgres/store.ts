@@ -1,0 +1,204 @@
+import { PoolTooSmallError, StoreNotMigratedError, TransactionEndedError } from '../../core/errors.js'
+import type {
+  AppendOptions,
+  AppendRow,
+  Claim,
+  ClaimRequest,
+  EventFilter,
+  EventStore,
+  InstanceRecord,
+  Migration,
+  Settlement,
+  StoreCapabilities,
+  StoreEvents,
+  UnroutableRequest,
+} from '../../store.js'
+import type { TransactionSession } from '../../transaction.js'
+import * as appending from './append.js'
+import * as claiming from './claim.js'
+import { behindPooler, Connection } from './connections.js'
+import { Doorbell } from './doorbell.js'
+import { isServerError, type PostgresDriver, type Query, statement } from './driver.js'
+import * as inspecting from './inspect.js'
+import { type Names, namesOf } from './names.js'
+import * as registry from './registry.js'
+import { migrate, migrationsFor } from './schema.js'
+import * as settling from './settle.js'
+
+export interface PostgresStoreOptions {
+  /** Schema of the tables; default: the first of the connection's search_path. */
+  readonly schema?: string
+  /** Name of the events table; the others are named after it. Default `outbox_event`. */
+  readonly table?: string
+  /** LISTEN/NOTIFY on a connection of its own. Default true; falls back to polling where it cannot work. */
+  readonly doorbell?: boolean
+  /** Named prepared statements. Default: used by workers after a probe found that they work. */
+  readonly prepare?: boolean
+}
+
+const EVERYTHING = 2_147_483_647
+
+/** PostgreSQL 14–18. One file a concern; this one only puts them together. */
+export class PostgresStore<Client> implements EventStore<Client> {
+  readonly name = 'postgres'
+  readonly capabilities: StoreCapabilities
+  readonly #driver: PostgresDriver<Client>
+  readonly #names: Names
+  readonly #options: PostgresStoreOptions
+  readonly #claims: Connection
+  readonly #settles: Connection
+  readonly #doorbell: Doorbell
+  readonly #sql
+  #unguard: (() => void) | null = null
+
+  constructor(driver: PostgresDriver<Client>, options: PostgresStoreOptions) {
+    this.#driver = driver
+    this.#options = options
+    this.#names = namesOf(options)
+    driver.prepare = options.prepare ?? false
+    const anyClient = driver as unknown as PostgresDriver<unknown>
+    this.#claims = new Connection(anyClient)
+    this.#settles = new Connection(anyClient)
+    this.#doorbell = new Doorbell(anyClient, this.#names.channel, this.#settles.query)
+    this.capabilities = {
+      durable: true,
+      multiProcess: driver.pooled,
+      doorbell: options.doorbell ?? true,
+      callerTransactions: true,
+      concurrentTransactions: driver.pooled,
+    }
+    this.#sql = {
+      ...appending.appendStatements(this.#names),
+      claims: claiming.claimStatements(this.#names),
+      settles: settling.settleStatements(this.#names),
+      registry: registry.registryStatements(this.#names),
+      inspect: inspecting.inspectStatements(this.#names),
+    }
+  }
+
+  async open(events: StoreEvents): Promise<void> {
+    const own = this.capabilities.doorbell ? 3 : 2
+    if (this.#driver.pooled && this.#driver.maxConnections <= own) {
+      throw new PoolTooSmallError(this.#driver.maxConnections, own)
+    }
+    await this.#checkMigrated()
+    this.#unguard = this.#driver.guard((error) => events.onWarning('a database connection was lost', error))
+    try {
+      const anyClient = this.#driver as unknown as PostgresDriver<unknown>
+      const pooler = this.#driver.pooled && (await behindPooler(anyClient))
+      if (this.#driver.pooled) this.#driver.prepare = this.#options.prepare ?? !pooler
+      await Promise.all([this.#claims.open(!pooler), this.#settles.open(!pooler)])
+      if (pooler) {
+        events.onWarning(
+          'connections go through a pooler in transaction mode: no prepared statements and no doorbell, new events are found by polling',
+        )
+      } else if (this.capabilities.doorbell) await this.#doorbell.open(events)
+    } catch (error) {
+      await this.close()
+      throw error
+    }
+  }
+
+  async close(): Promise<void> {
+    await this.#doorbell.close()
+    await Promise.all([this.#claims.close(), this.#settles.close()])
+    this.#unguard?.()
+    this.#unguard = null
+  }
+
+  migrate(): Promise<readonly number[]> {
+    return migrate(this.#driver, this.#names)
+  }
+
+  migrations(): readonly Migration[] {
+    return migrationsFor(this.#names)
+  }
+
+  transaction<T>(body: (session: TransactionSession<Client>) => Promise<T>, client?: Client): Promise<T> {
+    return this.#driver.transaction(body, client)
+  }
+
+  async ensureInTransaction(client: Client): Promise<void> {
+    if (!(await this.#driver.inTransaction(client))) throw new TransactionEndedError()
+  }
+
+  append(client: Client, rows: readonly AppendRow[], options: AppendOptions) {
+    return appending.append(this.#sql, this.#on(client), rows, options)
+  }
+
+  findPresent(client: Client, eventIds: readonly string[]) {
+    return appending.findPresent(this.#sql, this.#on(client), eventIds)
+  }
+
+  claim(request: ClaimRequest) {
+    return claiming.claim(this.#sql.claims, this.#claims.query, request)
+  }
+
+  claimUnroutable(request: UnroutableRequest) {
+    return claiming.claimUnroutable(this.#sql.claims, this.#claims.query, request)
+  }
+
+  settleIfLeased(settlements: readonly Settlement[], keepDone: boolean) {
+    return settling.settleIfLeased(this.#sql.settles, this.#settles.query, settlements, keepDone)
+  }
+
+  renewIfLeased(claims: readonly Claim[], leaseMs: number) {
+    return settling.renewIfLeased(this.#sql.settles, this.#settles.query, claims, leaseMs)
+  }
+
+  async ring(lowestSeq: number | null): Promise<void> {
+    if (this.capabilities.doorbell) await this.#doorbell.ring(lowestSeq)
+  }
+
+  heartbeat(instance: InstanceRecord, stopped: boolean) {
+    return registry.heartbeat(this.#sql.registry, this.#doorbell.query, instance, stopped)
+  }
+
+  instances(seenWithinMs: number) {
+    return registry.instances(this.#sql.registry, this.#settles.query, seenWithinMs)
+  }
+
+  stats() {
+    return inspecting.stats(this.#sql.inspect, this.#settles.query)
+  }
+
+  list(filter: EventFilter) {
+    return inspecting.list(this.#sql.inspect, this.#pool, filter)
+  }
+
+  async retryDead(filter: EventFilter): Promise<readonly string[]> {
+    const rows = await this.#pool(this.#sql.inspect.retry, inspecting.filterParams(filter, EVERYTHING))
+    return rows.map((row) => row[0] as string)
+  }
+
+  async discardDead(filter: EventFilter): Promise<readonly string[]> {
+    const rows = await this.#pool(this.#sql.inspect.discard, inspecting.filterParams(filter, EVERYTHING))
+    return rows.map((row) => row[0] as string)
+  }
+
+  async pruneDone(olderThanMs: number, limit: number): Promise<number> {
+    const [row] = await this.#pool(this.#sql.inspect.prune, [olderThanMs, limit])
+    return Number(row?.[0] ?? 0)
+  }
+
+  async pruneInstances(olderThanMs: number): Promise<void> {
+    await this.#settles.query(this.#sql.registry.prune, [olderThanMs])
+  }
+
+  readonly #pool: Query = (sql, params) => this.#driver.query(sql, params)
+
+  #on(client: Client): Query {
+    return (sql, params) => this.#driver.queryOn(client, sql, params)
+  }
+
+  async #checkMigrated(): Promise<void> {
+    try {
+      const text = `select max(version) from ${this.#names.migrations}`
+      const [row] = await this.#driver.query(statement(text), [])
+      if (Number(row?.[0] ?? 0) >= 1) return
+    } catch (error) {
+      if (!isServerError(error) || (error.code !== '42P01' && error.code !== '3F000')) throw error
+    }
+    throw new StoreNotMigratedError()
+  }
+}

@@ -1,0 +1,16 @@
+export { InMemoryEventBus } from '../buses/memory.js'
+export {
+  type MemoryClient,
+  type MemoryStore,
+  type MemoryStoreOptions,
+  memoryStore,
+} from '../stores/memory/index.js'
+export {
+  type CallerTransaction,
+  type ConformanceRunner,
+  type Need,
+  type StoreConformanceOptions,
+  type StoreUnderTest,
+  storeConformance,
+} from './store-conformance/index.js'
+export { VirtualClock } from './virtual-clock.js'

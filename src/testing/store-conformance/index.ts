@@ -1,0 +1,59 @@
+import { append } from './append.js'
+import { claim } from './claim.js'
+import { deadLetters } from './dead-letters.js'
+import { doorbell } from './doorbell.js'
+import { failures } from './failures.js'
+import { filters } from './filters.js'
+import { inspect } from './inspect.js'
+import { interleavings } from './interleavings.js'
+import type { StoreConformanceOptions } from './options.js'
+import { prune } from './prune.js'
+import { registry } from './registry.js'
+import { renew } from './renew.js'
+import { roundTrip } from './round-trip.js'
+import { settle } from './settle.js'
+import { runTheme, type Theme } from './suite.js'
+import { suspects } from './suspects.js'
+import { transactions } from './transactions.js'
+import { unroutable } from './unroutable.js'
+
+export type {
+  CallerTransaction,
+  ConformanceRunner,
+  Need,
+  StoreConformanceOptions,
+  StoreUnderTest,
+} from './options.js'
+
+const THEMES: readonly Theme[] = [
+  append,
+  roundTrip,
+  transactions,
+  claim,
+  filters,
+  suspects,
+  settle,
+  failures,
+  renew,
+  interleavings,
+  deadLetters,
+  inspect,
+  unroutable,
+  registry,
+  prune,
+  doorbell,
+]
+
+/**
+ * Registers the tests that every store passes unchanged. Call it inside a test file of your own runner; it uses
+ * node:assert and none of the runner's own assertions.
+ *
+ * @example
+ * import { afterEach, beforeEach, describe, it } from 'vitest'
+ * storeConformance({ name: 'my store', runner: { describe, it, beforeEach, afterEach }, createStore })
+ */
+export function storeConformance<Client>(options: StoreConformanceOptions<Client>): void {
+  options.runner.describe(`store conformance: ${options.name}`, () => {
+    for (const theme of THEMES) runTheme(theme, options)
+  })
+}

@@ -1,0 +1,40 @@
+import type { EventStore, StoreCapabilities } from '../../store.js'
+
+/** The functions of vitest, jest, node:test or mocha, handed in so that this package needs none of them. */
+export interface ConformanceRunner {
+  describe(name: string, body: () => void): unknown
+  it(name: string, body: (...context: unknown[]) => Promise<void>): unknown
+  beforeEach(body: () => Promise<void>): unknown
+  afterEach(body: () => Promise<void>): unknown
+}
+
+/** A transaction that the caller began with its own means. */
+export interface CallerTransaction<Client> {
+  readonly client: Client
+  commit(): Promise<void>
+  rollback(): Promise<void>
+}
+
+export interface StoreUnderTest<Client> {
+  /** Empty. It is migrated and opened before each test, and closed before `dispose`. */
+  readonly store: EventStore<Client>
+  dispose(): Promise<void>
+  /** Lets the store's clock advance. Without it the suite waits for real time, some tens of milliseconds. */
+  readonly advance?: ((ms: number) => Promise<void>) | undefined
+  /** Begins a transaction as application code would, without the store. */
+  readonly begin?: (() => Promise<CallerTransaction<Client>>) | undefined
+}
+
+export interface StoreConformanceOptions<Client> {
+  readonly name: string
+  readonly runner: ConformanceRunner
+  /** Called before each test. */
+  createStore(): Promise<StoreUnderTest<Client>>
+  /** A statement that fails, where statements exist. Rejects when run inside a transaction. */
+  readonly failingStatement?: ((client: Client) => Promise<unknown>) | undefined
+  /** Told once per suite what is skipped and why; default standard output. */
+  readonly print?: ((line: string) => void) | undefined
+}
+
+/** What a test may need: a capability of the store, or something that only the options can give. Nothing else. */
+export type Need = keyof StoreCapabilities | 'begin' | 'failingStatement'
