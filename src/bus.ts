@@ -26,7 +26,7 @@ export interface EventHandler<T = unknown> {
 
 export interface EventSubscriber {
   subscribe<T>(type: string | EventDefinition<T>, handler: EventHandler<T>): void
-  subscribeAll(types: readonly (string | EventDefinition<never>)[], handler: EventHandler): void
+  subscribeAll(types: readonly (string | EventDefinition)[], handler: EventHandler): void
 }
 
 export interface EventBus extends EventPublisher, EventSubscriber {}

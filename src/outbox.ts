@@ -11,7 +11,7 @@ import type { HandlerFunction, HandlerOptions } from './dispatcher/routing.js'
 import { DeadLetters } from './outbox/dead-letters.js'
 import type { Health, OutboxStats } from './outbox/health.js'
 import { Machinery } from './outbox/machinery.js'
-import { registrationOf, type Route } from './outbox/registration.js'
+import { type Route, registrationOf } from './outbox/registration.js'
 import { type OutboxOptions, type Settings, settingsOf } from './outbox/settings.js'
 import { TransactionScope } from './outbox/transaction-scope.js'
 import type { EventStore } from './store.js'
@@ -36,9 +36,11 @@ export class Outbox<Client = unknown> implements EventPublisher, AsyncDisposable
   constructor(options: OutboxOptions<Client>) {
     this.#settings = settingsOf(options)
     this.#store = options.store
-    for (const definition of options.events ?? []) this.catalog.add(definition as unknown as EventDefinition)
+    for (const definition of options.events ?? []) this.catalog.add(definition)
     this.#machinery = new Machinery(this, options.store, this.#settings)
-    this.deadLetters = new DeadLetters(options.store, this.#settings.logger, () => this.#machinery.poller.rescan())
+    this.deadLetters = new DeadLetters(options.store, this.#settings.logger, () =>
+      this.#machinery.poller.rescan(),
+    )
   }
 
   /** Creates or updates the tables. Returns the numbers of the migrations applied. */
@@ -121,7 +123,10 @@ export class Outbox<Client = unknown> implements EventPublisher, AsyncDisposable
     if (tx === undefined) throw new NoActiveTransactionError()
     const client = tx as Client
     if (!this.#store.capabilities.callerTransactions) {
-      throw new AftercommitError('UNSUPPORTED', 'This store takes no transactions of the caller; use transaction().')
+      throw new AftercommitError(
+        'UNSUPPORTED',
+        'This store takes no transactions of the caller; use transaction().',
+      )
     }
     await this.#store.ensureInTransaction(client)
     const { ids, pending } = await this.#machinery.publisher.append(client, events, rest, false)

@@ -10,8 +10,11 @@ export interface TransactionSession<Client> {
    * the commit, which of its rows are still there; only those are handed to handlers from memory.
    */
   mayHaveLostRows(): boolean
-  /** Runs the body inside a savepoint; rolls back to it and rethrows when the body throws. */
-  savepoint<T>(body: () => Promise<T>): Promise<T>
+  /**
+   * Runs the body inside a savepoint; rolls back to it and rethrows when the body throws. Statements of the body go
+   * through the session it is given, which for some drivers has a handle of its own.
+   */
+  savepoint<T>(body: (inner: TransactionSession<Client>) => Promise<T>): Promise<T>
 }
 
 /** The transaction that application code sees. */

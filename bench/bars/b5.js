@@ -7,7 +7,8 @@ export const title = 'what publishing costs a transaction'
 export async function run(context) {
   const count = context.size(20_000, 4_000)
   const job = { role: 'load', connections: 16, warm: count / 10, count }
-  const load = (side, handle) => () => onEmpty(context, side, (url) => context.child({ ...job, side, url, handle }))
+  const load = (side, handle) => () =>
+    onEmpty(context, side, (url) => context.child({ ...job, side, url, handle }))
   const results = await inTurns(context, {
     publish: load('ours', false),
     bare: load('bare', false),

@@ -9,15 +9,12 @@ function topic(name) {
 async function play(job) {
   const { play: role } = await import(`../roles/${job.role}.js`)
   const side = job.side ? (await import(`./${job.side}.js`)).side : undefined
-  const alive = setInterval(() => process.send({ say: 'alive' }), 5_000)
-  const result = await role({
+  return await role({
     ...job,
     side,
     say: (name) => process.send({ say: name }),
     told: (name) => topic(name).promise,
   })
-  clearInterval(alive)
-  return result
 }
 
 process.on('message', (message) => {

@@ -4,7 +4,7 @@ import path from 'node:path'
 
 const ENTRY = path.join(import.meta.dirname, 'child.js')
 const PROFILES = path.join(path.dirname(import.meta.dirname), 'results')
-const SILENCE_MS = 120_000
+const LIMIT_MS = 180_000
 const running = new Set()
 
 /** Runs a job to its end and answers its result. */
@@ -14,11 +14,16 @@ export function runChild(job) {
 
 /**
  * `result` resolves with what the role returned, `said(name)` when the child said `name`; `say(name)` talks to it.
- * A child that says nothing for two minutes is ended, and its result rejects.
+ * A child that takes more than three minutes is ended, and its result rejects.
  */
 export function startChild(job) {
   const profiling = job.profile
-    ? ['--cpu-prof', '--cpu-prof-interval=200', `--cpu-prof-dir=${PROFILES}`, `--cpu-prof-name=${job.profile}.cpuprofile`]
+    ? [
+        '--cpu-prof',
+        '--cpu-prof-interval=200',
+        `--cpu-prof-dir=${PROFILES}`,
+        `--cpu-prof-name=${job.profile}.cpuprofile`,
+      ]
     : []
   const child = fork(ENTRY, [], {
     execArgv: ['--expose-gc', ...profiling],
@@ -39,17 +44,11 @@ export function startChild(job) {
     for (const waiting of heard.values()) waiting.reject(error)
   }
   let value
-  let watchdog
-  const stillAlive = () => {
-    clearTimeout(watchdog)
-    watchdog = setTimeout(() => {
-      fail('no sign of life for two minutes')
-      child.kill('SIGKILL')
-    }, SILENCE_MS)
-  }
-  stillAlive()
+  const watchdog = setTimeout(() => {
+    fail('not through after three minutes')
+    child.kill('SIGKILL')
+  }, LIMIT_MS)
   child.on('message', (message) => {
-    stillAlive()
     if (message.result !== undefined) value = message.result
     else if (message.error) fail(message.error)
     else if (message.say) topic(message.say).resolve()

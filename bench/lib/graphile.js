@@ -50,6 +50,11 @@ async function open(url, { connections = 2, onCommit, tuning } = {}) {
       const taskList = { [TASK]: async (payload) => handler(payload) }
       const preset = { worker: { connectionString: url, logger: silent, ...BEST, ...tuning } }
       runner = await run({ preset, taskList, noHandleSignals: true, parsedCronItems: [] })
+      runner.promise.catch((error) =>
+        setImmediate(() => {
+          throw error
+        }),
+      )
     },
     transaction: (payload) =>
       transact(pool, payload.id, async (client) => {

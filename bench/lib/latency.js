@@ -3,7 +3,17 @@ import { percentile } from './numbers.js'
 
 /** Commit → handler, publisher and consumer in one process. */
 export function sameProcess(context, side, { rate, count, warm, options }) {
-  const job = { role: 'paced', side, connections: 16, rate, warm, count, publish: true, handle: true, options }
+  const job = {
+    role: 'paced',
+    side,
+    connections: 16,
+    rate,
+    warm,
+    count,
+    publish: true,
+    handle: true,
+    options,
+  }
   return onEmpty(context, side, async (url) => {
     const child = context.startChild({ ...job, url })
     await child.said('ready')
@@ -31,7 +41,8 @@ export function twoProcesses(context, side, { rate, count, warm, options }) {
 }
 
 function summary(commits, handled, achieved) {
-  if (commits.includes(0) || handled.includes(0)) throw new Error('an event without a commit time or without a handler')
+  if (commits.includes(0) || handled.includes(0))
+    throw new Error('an event without a commit time or without a handler')
   const latencies = commits.map((commit, id) => handled[id] - commit)
   const at = (share) => percentile(latencies, share)
   return { p50: at(0.5), p99: at(0.99), least: at(0), most: at(1), achieved }

@@ -22,7 +22,11 @@ export async function main(argv) {
     progress.clear()
     await session.end()
   }
-  const about = { node: process.version, postgres: session.server.major, seconds: (Date.now() - began) / 1000 }
+  const about = {
+    node: process.version,
+    postgres: session.server.major,
+    seconds: (Date.now() - began) / 1000,
+  }
   if (options.json) console.log(JSON.stringify(toJson(rows, { ...about, options }), null, 2))
   else printTable(rows, about)
   if (options.profile && !options.json) printProfiles()

@@ -23,7 +23,10 @@ export function readOptions(argv, knownBars) {
   })
   const repeat = Number(values.repeat)
   if (!Number.isInteger(repeat) || repeat < 1) throw new Error('--repeat wants a whole number, at least 1')
-  const only = values.only?.toUpperCase().split(',').map((id) => id.trim())
+  const only = values.only
+    ?.toUpperCase()
+    .split(',')
+    .map((id) => id.trim())
   const unknown = only?.filter((id) => !knownBars.includes(id)) ?? []
   if (unknown.length > 0) throw new Error(`no bar ${unknown.join(', ')}; there are ${knownBars.join(', ')}`)
   return { ...values, repeat, bars: only ?? knownBars }

@@ -17,7 +17,8 @@ export function payloadOf(id) {
 export const TYPE = 'order.placed'
 
 /** The application's own table, and what one business transaction writes into it. */
-export const ORDERS = 'create table orders (id bigint primary key, customer text not null, total int not null)'
+export const ORDERS =
+  'create table orders (id bigint primary key, customer text not null, total int not null)'
 
 export function insertOrder(payload) {
   return {

@@ -20,7 +20,9 @@ async function fill(url, count) {
   await writer.start()
   await writer.createQueue(QUEUE)
   for (let first = 0; first < count; first += 5_000) {
-    const jobs = Array.from({ length: Math.min(5_000, count - first) }, (_, i) => ({ data: payloadOf(first + i) }))
+    const jobs = Array.from({ length: Math.min(5_000, count - first) }, (_, i) => ({
+      data: payloadOf(first + i),
+    }))
     await writer.insert(QUEUE, jobs)
   }
   await writer.stop({ graceful: false })
@@ -40,7 +42,10 @@ async function open(url, { tuning } = {}) {
           const jobs = await reader.fetch(QUEUE, { batchSize: batch })
           if (jobs.length === 0) return
           for (const job of jobs) await handler(job.data)
-          await reader.complete(QUEUE, jobs.map((job) => job.id))
+          await reader.complete(
+            QUEUE,
+            jobs.map((job) => job.id),
+          )
         }
       }
       working = Array.from({ length: loops }, loop)

@@ -13,7 +13,9 @@ export async function runUnderNewerNode(file) {
   if (binary === process.execPath) return undefined
   if (!binary) {
     if (Number(process.versions.node.split('.')[0]) > 22) return undefined
-    throw new Error('the bench needs Node 24: `npm run setup` installs it on linux-x64, elsewhere use your own')
+    throw new Error(
+      'the bench needs Node 24: `npm run setup` installs it on linux-x64, elsewhere use your own',
+    )
   }
   // The channel is the leash: when this process dies, however it dies, the other one notices and cleans up.
   const child = spawn(binary, [file, ...process.argv.slice(2)], {
@@ -34,7 +36,11 @@ export function ensureDependencies() {
   if (fs.existsSync(installed) && fs.statSync(installed).mtimeMs >= fs.statSync(wanted).mtimeMs) return
   process.stderr.write('bench: installing graphile-worker, pg-boss and pg (npm ci in bench/)\n')
   const args = ['ci', '--no-audit', '--no-fund', '--loglevel=error']
-  const { status } = spawnSync('npm', args, { cwd: BENCH, stdio: 'inherit', shell: process.platform === 'win32' })
+  const { status } = spawnSync('npm', args, {
+    cwd: BENCH,
+    stdio: 'inherit',
+    shell: process.platform === 'win32',
+  })
   if (status !== 0) throw new Error('npm ci in bench/ failed; try it by hand to see why')
   fs.utimesSync(installed, new Date(), new Date())
 }

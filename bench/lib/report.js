@@ -7,12 +7,15 @@ const COLUMNS = ['bar', 'what', 'ours', 'peer', 'ratio', 'must be', 'holds']
 export function printTable(rows, { node, postgres, seconds }) {
   const lines = [COLUMNS, ...rows.map(cells)]
   const widths = COLUMNS.map((_, at) => Math.max(...lines.map((line) => line[at].length)))
-  const draw = (line) => line.map((cell, at) => (at < 2 ? cell.padEnd(widths[at]) : cell.padStart(widths[at]))).join('  ')
+  const draw = (line) =>
+    line.map((cell, at) => (at < 2 ? cell.padEnd(widths[at]) : cell.padStart(widths[at]))).join('  ')
   console.log(draw(COLUMNS))
   console.log(widths.map((width) => '─'.repeat(width)).join('  '))
   for (const line of lines.slice(1)) console.log(draw(line))
   for (const row of rows.filter(({ error }) => error)) console.log(`\n${row.bar} failed: ${row.error}`)
-  console.log(`\nNode ${node}, PostgreSQL ${postgres}, fsync on; ${Math.round(seconds)} s. Ratios count, not figures.`)
+  console.log(
+    `\nNode ${node}, PostgreSQL ${postgres}, fsync on; ${Math.round(seconds)} s. Ratios count, not figures.`,
+  )
 }
 
 function cells(row) {

@@ -10,6 +10,10 @@ const batched = (size, concurrentJobs, delay = 0) => ({
   completeJobBatchDelay: delay,
   failJobBatchDelay: delay,
 })
+const refetching = (durationMs, delay) => ({
+  ...batched(500, 24, delay),
+  localQueue: { size: 500, refetchDelay: { durationMs, threshold: 499 } },
+})
 const unbatched = { completeJobBatchDelay: -1, failJobBatchDelay: -1 }
 const plain = { concurrentJobs: 24, maxPoolSize: 25, localQueue: { size: -1 } }
 
@@ -44,35 +48,34 @@ const KINDS = {
       ),
     settings: {
       'documented: queue 500, 24 jobs, delay 0': batched(500, 24),
-      'queue 25, 24 jobs, delay 0': batched(25, 24),
       'queue 500, 24 jobs, delay 10': batched(500, 24, 10),
       'queue 500, 24 jobs, delay 250': batched(500, 24, 250),
-      'queue 500, refetch delay 20': {
-        ...batched(500, 24),
-        localQueue: { size: 500, refetchDelay: { durationMs: 20, threshold: 499 } },
-      },
-      'no queue, delay 0': { ...batched(1, 24), localQueue: { size: -1 } },
-      'no queue, no batching': { ...plain, ...unbatched },
+      'the same, refetch delay 5': refetching(5, 250),
+      'the same, refetch delay 20': refetching(20, 250),
+      'the same, refetch delay 100': refetching(100, 250),
+      'delay 0, refetch delay 20': refetching(20, 0),
     },
   },
   paced: {
     field: 'p50',
-    measure: (context, options) => sameProcess(context, 'graphile', { rate: 500, warm: 500, count: 2_500, options }),
+    measure: (context, options) =>
+      sameProcess(context, 'graphile', { rate: 500, warm: 500, count: 2_500, options }),
   },
   remote: {
     field: 'p50',
-    measure: (context, options) => twoProcesses(context, 'graphile', { rate: 100, warm: 100, count: 500, options }),
+    measure: (context, options) =>
+      twoProcesses(context, 'graphile', { rate: 100, warm: 100, count: 500, options }),
   },
 }
 KINDS.paced.settings = {
   'documented: queue 500, 24 jobs, delay 0': batched(500, 24),
   'queue 500, 24 jobs, delay 10': batched(500, 24, 10),
   'queue 500, 24 jobs, delay 250': batched(500, 24, 250),
-  'queue 25, 24 jobs, delay 0': batched(25, 24),
-  'queue 25, 24 jobs, no batching': { ...batched(25, 24), ...unbatched },
-  'no queue, delay 0': { ...batched(1, 24), localQueue: { size: -1 } },
+  'queue 25, 24 jobs, delay 250': batched(25, 24, 250),
+  'queue 500, 96 jobs, delay 250': batched(500, 96, 250),
+  'queue 500, 24 jobs, no batching': { ...batched(500, 24), ...unbatched },
+  'no queue, delay 250': { ...batched(1, 24, 250), localQueue: { size: -1 } },
   'no queue, no batching': { ...plain, ...unbatched },
-  'no queue, 4 jobs, no batching': { ...plain, ...unbatched, concurrentJobs: 4 },
 }
 KINDS.remote.settings = KINDS.paced.settings
 
@@ -86,7 +89,11 @@ export async function tune([kind = 'drain', repeat = '3']) {
     progress.clear()
     for (const [name, runs] of Object.entries(results)) {
       const p99 = runs[0].p99 ? `  p99 ${medianOf(runs, 'p99').toFixed(1)}` : ''
-      console.log(`${medianOf(runs, field).toFixed(field === 'rate' ? 0 : 2).padStart(9)}${p99}  ${name}`)
+      console.log(
+        `${medianOf(runs, field)
+          .toFixed(field === 'rate' ? 0 : 2)
+          .padStart(9)}${p99}  ${name}`,
+      )
     }
   } finally {
     await session.end()

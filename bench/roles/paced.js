@@ -7,7 +7,19 @@ import { payloadOf } from '../lib/payload.js'
  * `publish` and `handle` say which half this process plays. Answers when each commit was confirmed and when its
  * handler began, on the machine's common clock; events before `warm` are not counted.
  */
-export async function play({ side, url, connections, rate, warm, count, publish, handle, options, say, told }) {
+export async function play({
+  side,
+  url,
+  connections,
+  rate,
+  warm,
+  count,
+  publish,
+  handle,
+  options,
+  say,
+  told,
+}) {
   const total = warm + count
   const commits = new Float64Array(total)
   const handled = new Float64Array(total)

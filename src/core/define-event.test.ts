@@ -313,6 +313,13 @@ describe('an event with a schema', () => {
     expect(error.message).not.toContain('secret')
   })
 
+  it('survives a schema that returns nothing', () => {
+    const schema = {
+      '~standard': { version: 1, vendor: 'x', validate: () => undefined },
+    } as unknown as StandardSchemaV1
+    expect(() => defineEvent('a', { schema })(1).toEnvelope()).toThrow(UndecodablePayloadError)
+  })
+
   it('refuses bytes', () => {
     const Placed = defineEvent('a', { schema: z.any() })
     expect(() => Placed(new Uint8Array(1)).toEnvelope()).toThrow(InvalidPayloadError)
@@ -337,6 +344,8 @@ describe('versions', () => {
   })
 
   it('does not upcast the newest', () => {
+    const Strict = defineEvent('a', { version: 2, upcast: () => expect.fail('upcast was called') })
+    expect(Strict.decode('1', 2)).toBe(1)
     expect(Placed.decode('{"name":{"first":"Ada"},"at":"1970-01-01"}', 3).name.first).toBe('Ada')
     expect(Placed({ name: { first: 'Ada' }, at: new Date(0) }).toEnvelope().version).toBe(3)
   })

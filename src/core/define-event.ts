@@ -156,11 +156,15 @@ class Definition {
     const payload = decoded === undefined ? plainValue(content) : () => decoded.value
     const aggregateType = fields.aggregateType ?? this.#aggregateType
     const aggregateId = fields.aggregateId ?? this.#derive('aggregateId', payload)
+    // Written out: a spread here costs several microseconds an event.
     const init = {
-      ...fields,
+      eventId: fields.eventId,
       eventType: this.#eventType,
       aggregateType,
       aggregateId,
+      occurredAt: fields.occurredAt,
+      headers: fields.headers,
+      metadata: fields.metadata,
       tenantId: fields.tenantId ?? this.#derive('tenantId', payload),
       orderingKey:
         fields.orderingKey ??

@@ -86,20 +86,14 @@ export class DefinedEvent<T = unknown, Type extends string = string> {
 
   #fields(): DefinitionFields {
     const options = this.#options
-    const fixed = { eventId: this.eventId, occurredAt: this.occurredAt }
-    if (options === undefined) return fixed
     return {
-      ...fixed,
-      aggregateId: options.aggregateId,
-      tenantId: options.tenantId,
-      orderingKey: options.orderingKey,
-      headers: options.headers,
-      metadata: mergeMetadata(options.metadata, {
-        correlationId: options.correlationId,
-        causationId: options.causationId,
-        userId: options.userId,
-        traceId: options.traceId,
-      }),
+      eventId: this.eventId,
+      occurredAt: this.occurredAt,
+      aggregateId: options?.aggregateId,
+      tenantId: options?.tenantId,
+      orderingKey: options?.orderingKey,
+      headers: options?.headers,
+      metadata: options === undefined ? undefined : mergeMetadata(options.metadata, options),
     }
   }
 }

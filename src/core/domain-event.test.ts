@@ -176,6 +176,10 @@ describe("an event of the user's own class", () => {
   })
 })
 
+it('a definition that nobody called is refused with a hint', () => {
+  expect(() => toEnvelope(OrderPlaced as unknown as NamedEvent)).toThrow(/call it with a payload/)
+})
+
 describe('an envelope that was made elsewhere', () => {
   it('is published as it is when the catalog does not know its type', () => {
     const envelope = EventEnvelope.create({ eventType: 'x', payload: 1 })

@@ -53,6 +53,8 @@ const ENVELOPE_FIELDS = new Set(
  * encodes the payload, so that handlers get the same value hot and cold. Throws when the event is not acceptable.
  */
 export function toEnvelope(event: PublishableEvent, catalog?: DefinitionLookup): EventEnvelope {
+  if (typeof event === 'function')
+    throw new InvalidEventError('event', 'it is a definition: call it with a payload')
   if (typeof event !== 'object' || event === null)
     throw new InvalidEventError('event', 'it must be an object')
   if ('toEnvelope' in event && typeof event.toEnvelope === 'function')
@@ -103,6 +105,7 @@ function build(
   catalog: DefinitionLookup | undefined,
 ): EventEnvelope {
   const fields = {
+    eventType,
     eventId: event.eventId,
     aggregateType: event.aggregateType,
     aggregateId: event.aggregateId,
@@ -115,7 +118,7 @@ function build(
   }
   const definition = catalog?.get(eventType)
   if (definition !== undefined) return definition.toEnvelope(content, fields)
-  return EventEnvelope.fromEncoded({ ...fields, eventType }, encodePayload(content, 'json'))
+  return EventEnvelope.fromEncoded(fields, encodePayload(content, 'json'))
 }
 
 function ownFields(event: object): Record<string, unknown> {

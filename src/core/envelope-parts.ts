@@ -82,19 +82,20 @@ export function toStored(init: EnvelopeInit, encoded: EncodedPayload): StoredEve
 }
 
 /** The envelope's fields as JSON, without the payload. */
-export function toHeadJson(envelope: EnvelopeFields): Omit<EnvelopeJson, 'payload' | 'payloadBase64'> {
-  return {
+export function toHeadJson(envelope: EnvelopeFields): EnvelopeJson {
+  const json: { -readonly [Key in keyof EnvelopeJson]: EnvelopeJson[Key] } = {
     eventId: envelope.eventId,
     eventType: envelope.eventType,
     aggregateType: envelope.aggregateType,
-    ...(envelope.aggregateId === undefined ? undefined : { aggregateId: envelope.aggregateId }),
-    ...(envelope.tenantId === undefined ? undefined : { tenantId: envelope.tenantId }),
     occurredAt: new Date(envelope.occurredAtMs).toISOString(),
     version: envelope.version,
     headers: envelope.headers,
     metadata: envelope.metadata,
-    ...(envelope.orderingKey === undefined ? undefined : { orderingKey: envelope.orderingKey }),
   }
+  if (envelope.aggregateId !== undefined) json.aggregateId = envelope.aggregateId
+  if (envelope.tenantId !== undefined) json.tenantId = envelope.tenantId
+  if (envelope.orderingKey !== undefined) json.orderingKey = envelope.orderingKey
+  return json
 }
 
 export function toEnvelopeJson(

@@ -220,14 +220,14 @@ export class EventEnvelope<T = unknown> {
     }
   }
 
-  #copy(changes: Partial<StoredEvent>): EventEnvelope<T> {
-    const copy = new EventEnvelope<T>({ ...this.#stored(), ...changes }, this.#decode)
+  #copy(changes: Pick<Partial<StoredEvent>, 'headers' | 'metadata'>): EventEnvelope<T> {
+    const copy = new EventEnvelope<T>(this.#stored(changes), this.#decode)
     copy.#payload = this.#payload
     copy.#isDecoded = this.#isDecoded
     return copy
   }
 
-  #stored(): StoredEvent {
+  #stored(changes: Pick<Partial<StoredEvent>, 'headers' | 'metadata'> = {}): StoredEvent {
     return {
       eventId: this.eventId,
       eventType: this.eventType,
@@ -238,8 +238,8 @@ export class EventEnvelope<T = unknown> {
       version: this.version,
       payloadText: this.payloadText,
       payloadBytes: this.#bytes,
-      headers: this.headers,
-      metadata: this.metadata,
+      headers: changes.headers ?? this.headers,
+      metadata: changes.metadata ?? this.metadata,
       occurredAtMs: this.occurredAtMs,
       payloadSize: this.payloadSize,
     }

@@ -31,7 +31,7 @@ describe('createMetadata', () => {
   })
 
   it('refuses what is not an object', () => {
-    expect(() => createMetadata('x' as object)).toThrow(InvalidEventError)
+    expect(() => createMetadata('x' as unknown as object)).toThrow(InvalidEventError)
     expect(() => createMetadata(null as unknown as object)).toThrow(InvalidEventError)
   })
 })

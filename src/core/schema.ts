@@ -4,6 +4,9 @@ import type { StandardSchemaV1 } from './standard-schema.js'
 /** What the schema makes of the value. Throws EventValidationError, or UndecodablePayloadError when it cannot run. */
 export function applySchema(schema: StandardSchemaV1, value: unknown, eventType: string): unknown {
   const result = validate(schema, value, eventType)
+  if (typeof result !== 'object' || result === null) {
+    throw new UndecodablePayloadError(eventType, 'its schema returned no result')
+  }
   if (result instanceof Promise || 'then' in result) {
     Promise.resolve(result).catch(() => {})
     throw new UndecodablePayloadError(
@@ -37,9 +40,13 @@ export function explainValidation(error: EventValidationError, payload: unknown)
 
 function valueAt(payload: unknown, path: readonly (PropertyKey | { readonly key: PropertyKey })[]): unknown {
   let value = payload
-  for (const segment of path) {
-    if (typeof value !== 'object' || value === null) return undefined
-    value = Reflect.get(value, typeof segment === 'object' ? segment.key : segment)
+  try {
+    for (const segment of path) {
+      if (typeof value !== 'object' || value === null) return undefined
+      value = Reflect.get(value, typeof segment === 'object' ? segment.key : segment)
+    }
+  } catch {
+    return undefined
   }
   return value
 }

@@ -101,7 +101,7 @@ describe('describeError', () => {
       },
     }
     const selfHolding = new AggregateError([])
-    selfHolding.errors.push(selfHolding)
+    for (let i = 0; i < 5; i++) selfHolding.errors.push(selfHolding)
     for (const thrown of [
       hostile,
       getters,

@@ -71,11 +71,18 @@ function fallbackMessage(thrown: object): string {
   const code = stringProperty(thrown, 'code')
   if (code !== undefined) parts.push(code)
   if ('errors' in thrown && Array.isArray(thrown.errors)) {
-    for (const inner of thrown.errors.slice(0, 5)) parts.push(describeError(inner).message)
+    for (const inner of thrown.errors.slice(0, 5)) parts.push(innerMessage(inner))
   }
   if (parts.length > 0) return parts.join('; ')
   if (thrown instanceof Error) return ''
   return `an object was thrown, with the keys: ${Object.keys(thrown).slice(0, 10).join(', ') || 'none'}`
+}
+
+/** One level only: errors may hold each other. */
+function innerMessage(inner: unknown): string {
+  return typeof inner === 'object' && inner !== null
+    ? (stringProperty(inner, 'message') ?? '')
+    : String(inner)
 }
 
 function isHighSurrogate(unit: number): boolean {

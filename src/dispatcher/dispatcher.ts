@@ -143,7 +143,9 @@ export class Dispatcher {
     const { event } = delivery
     if (delivery.unroutable) {
       const failures = [{ handler: null, error: new UnroutableEventError(event.eventType) }]
-      return onUnroutable === 'dead' ? this.#dead(delivery, failures, []) : this.#failed(delivery, failures, [])
+      return onUnroutable === 'dead'
+        ? this.#dead(delivery, failures, [])
+        : this.#failed(delivery, failures, [])
     }
     if (delivery.attempts >= retry.maxAttempts) {
       return this.#dead(delivery, [{ handler: null, error: new ProcessDiedError() }], [], 0)
@@ -155,7 +157,8 @@ export class Dispatcher {
     }
     let handlers = routes.handlersOf(event)
     if (handlers.length === 0) return settlementOf(delivery, { outcome: 'release', delayMs: 1_000 })
-    if (delivery.handledBy.length > 0) handlers = handlers.filter((one) => !delivery.handledBy.includes(one.name))
+    if (delivery.handledBy.length > 0)
+      handlers = handlers.filter((one) => !delivery.handledBy.includes(one.name))
     if (interceptors.length === 0 && handlers.length === 1) {
       return this.#single(handlers[0] as Registration, delivery)
     }
@@ -240,11 +243,7 @@ export class Dispatcher {
     else logger.warn({ ...fields, outcome: 'failed', ...errorFields(error, redact) }, 'handler failed')
   }
 
-  #failed(
-    delivery: Delivery,
-    failures: readonly HandlerFailure[],
-    succeeded: readonly string[],
-  ): Settlement {
+  #failed(delivery: Delivery, failures: readonly HandlerFailure[], succeeded: readonly string[]): Settlement {
     const attempts = delivery.attempts + 1
     const { maxAttempts, policy } = this.#options.retry
     if (attempts >= maxAttempts) return this.#dead(delivery, failures, succeeded)
@@ -273,9 +272,15 @@ export class Dispatcher {
   #story(delivery: Delivery, failures: readonly HandlerFailure[], succeeded: readonly string[]) {
     const described = failures.map(({ handler, error }): Failure => {
       const { name, message } = describeError(error)
-      return { handler, instance: this.#options.instance, message: sanitizeText(`${name}: ${message}`, 4_000) }
+      return {
+        handler,
+        instance: this.#options.instance,
+        message: sanitizeText(`${name}: ${message}`, 4_000),
+      }
     })
-    const error = described.map((one) => (one.handler ? `${one.handler}: ${one.message}` : one.message)).join('\n')
+    const error = described
+      .map((one) => (one.handler ? `${one.handler}: ${one.message}` : one.message))
+      .join('\n')
     return { error, failures: described, handledBy: [...delivery.handledBy, ...succeeded] }
   }
 }
@@ -285,7 +290,11 @@ interface HandlerFailure {
   readonly error: unknown
 }
 
-type Outcome = Settlement extends infer One ? (One extends unknown ? Omit<One, 'eventId' | 'token'> : never) : never
+type Outcome = Settlement extends infer One
+  ? One extends unknown
+    ? Omit<One, 'eventId' | 'token'>
+    : never
+  : never
 
 export function settlementOf(delivery: Delivery, outcome: Outcome): Settlement {
   return { eventId: delivery.event.eventId, token: delivery.token, ...outcome } as Settlement

@@ -1,7 +1,7 @@
 import { runHandling } from '../ambient.js'
 import type { Clock } from '../core/clock.js'
-import { HandlerTimeoutError } from '../core/errors.js'
 import type { EventEnvelope } from '../core/envelope.js'
+import { HandlerTimeoutError } from '../core/errors.js'
 import { type Logger, withFields } from '../observe/logger.js'
 import type { Delivery } from './delivery.js'
 import type { InFlight } from './in-flight.js'

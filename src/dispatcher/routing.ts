@@ -1,8 +1,8 @@
 import type { EventCatalog } from '../core/catalog.js'
-import { HandlerExistsError, InvalidEventError } from '../core/errors.js'
 import type { EventEnvelope } from '../core/envelope.js'
-import type { TypeFilter } from '../store.js'
+import { HandlerExistsError, InvalidEventError } from '../core/errors.js'
 import type { Logger } from '../observe/logger.js'
+import type { TypeFilter } from '../store.js'
 
 export interface HandlerContext {
   /** 1 for the first try. */
@@ -51,7 +51,8 @@ export class Routes {
   add(registration: Registration): void {
     if (!registration.name) throw new InvalidEventError('handler', 'give the handler a name')
     for (const other of this.#all) {
-      const same = other.eventType === registration.eventType && other.aggregateType === registration.aggregateType
+      const same =
+        other.eventType === registration.eventType && other.aggregateType === registration.aggregateType
       if (same && (other.exclusive || registration.exclusive)) {
         throw new HandlerExistsError(registration.name, registration.eventType, { exclusive: true })
       }
@@ -83,27 +84,21 @@ export class Routes {
   /** What this instance can take from the store. */
   filter(): TypeFilter {
     if (this.#filter) return this.#filter
-    const names: string[] = []
-    const versions: number[] = []
-    const prefixes: string[] = []
+    const versions = new Map<string, number>()
+    const prefixes = new Set<string>()
+    const take = (type: string, aggregateType: string | null) =>
+      versions.set(
+        aggregateType === null ? type : `${aggregateType}\x1f${type}`,
+        this.#catalog.get(type)?.version ?? ANY_VERSION,
+      )
     for (const { eventType, aggregateType } of this.#all) {
-      if (isPattern(eventType)) {
-        if (aggregateType === null) prefixes.push(prefixOf(eventType))
-        for (const type of this.#catalog.types()) {
-          if (type.startsWith(prefixOf(eventType))) add(nameOf(type, aggregateType), type)
-        }
-      } else add(nameOf(eventType, aggregateType), eventType)
+      if (!isPattern(eventType)) take(eventType, aggregateType)
+      else {
+        if (aggregateType === null) prefixes.add(prefixOf(eventType))
+        for (const type of this.#catalog.types()) if (covers(eventType, type)) take(type, aggregateType)
+      }
     }
-    function nameOf(type: string, aggregateType: string | null): string {
-      return aggregateType === null ? type : `${aggregateType}\x1f${type}`
-    }
-    const catalog = this.#catalog
-    function add(name: string, type: string): void {
-      if (names.includes(name)) return
-      names.push(name)
-      versions.push(catalog.get(type)?.version ?? ANY_VERSION)
-    }
-    this.#filter = { names, versions, prefixes: [...new Set(prefixes)] }
+    this.#filter = { names: [...versions.keys()], versions: [...versions.values()], prefixes: [...prefixes] }
     return this.#filter
   }
 
@@ -122,7 +117,8 @@ export class Routes {
   #match(aggregateType: string, eventType: string): readonly Registration[] {
     const found = this.#all.filter(
       (one) =>
-        (one.aggregateType === null || one.aggregateType === aggregateType) && covers(one.eventType, eventType),
+        (one.aggregateType === null || one.aggregateType === aggregateType) &&
+        covers(one.eventType, eventType),
     )
     return found.length > 0 ? found : NONE
   }
@@ -140,7 +136,11 @@ function covers(route: string, eventType: string): boolean {
 
 /** Some event could go to both. */
 function overlap(one: Registration, other: Registration): boolean {
-  if (one.aggregateType !== null && other.aggregateType !== null && one.aggregateType !== other.aggregateType) {
+  if (
+    one.aggregateType !== null &&
+    other.aggregateType !== null &&
+    one.aggregateType !== other.aggregateType
+  ) {
     return false
   }
   return covers(one.eventType, other.eventType) || covers(other.eventType, one.eventType)

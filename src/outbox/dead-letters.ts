@@ -30,7 +30,10 @@ export class DeadLetters {
   /** Due again at once, with a fresh count of attempts. Returns the ids. */
   async retry(selection: DeadLetterSelection): Promise<readonly string[]> {
     const ids = await this.#store.retryDead(filterOf(selection))
-    this.#logger.info({ act: 'retry', event_ids: ids.slice(0, 100), count: ids.length }, 'dead letters retried')
+    this.#logger.info(
+      { act: 'retry', event_ids: ids.slice(0, 100), count: ids.length },
+      'dead letters retried',
+    )
     if (ids.length > 0) this.#onRetried()
     return ids
   }
@@ -38,7 +41,10 @@ export class DeadLetters {
   /** Deletes them for good. Returns the ids. */
   async discard(selection: DeadLetterSelection): Promise<readonly string[]> {
     const ids = await this.#store.discardDead(filterOf(selection))
-    this.#logger.info({ act: 'discard', event_ids: ids.slice(0, 100), count: ids.length }, 'dead letters discarded')
+    this.#logger.info(
+      { act: 'discard', event_ids: ids.slice(0, 100), count: ids.length },
+      'dead letters discarded',
+    )
     return ids
   }
 }

@@ -1,4 +1,5 @@
 import type { EventCatalog } from '../core/catalog.js'
+import type { Timer } from '../core/clock.js'
 import { AftercommitError } from '../core/errors.js'
 import { BoundedQueue } from '../dispatcher/bounded-queue.js'
 import type { Delivery } from '../dispatcher/delivery.js'
@@ -13,10 +14,10 @@ import { Janitor } from '../poller/janitor.js'
 import { LeaseKeeper } from '../poller/lease-keeper.js'
 import { Poller } from '../poller/poller.js'
 import type { EventStore, InstanceRecord, Settlement } from '../store.js'
-import { VERSION } from '../version.js'
 import type { Health, OutboxStats } from './health.js'
 import { Publisher } from './publisher.js'
 import type { Settings } from './settings.js'
+import { VERSION } from './version.js'
 
 interface Identity {
   readonly instanceId: string
@@ -86,7 +87,11 @@ export class Machinery<Client> {
       newToken: () => `${identity.instanceId}:${++this.#claims}`,
     })
     this.#doorbell = new DebouncedDoorbell(store, clock, logger)
-    this.#keeper = new LeaseKeeper({ ...common, stuckAfterMs: settings.stuckAfterMs, inFlight: this.#inFlight })
+    this.#keeper = new LeaseKeeper({
+      ...common,
+      stuckAfterMs: settings.stuckAfterMs,
+      inFlight: this.#inFlight,
+    })
     this.#janitor = new Janitor({
       ...common,
       poller: this.poller,
@@ -220,20 +225,13 @@ export class Machinery<Client> {
   }
 
   async #stop(): Promise<void> {
-    const { clock, drainTimeoutMs } = this.#settings
     this.publisher.accepting = false
     const waiting = this.#dispatcher.pause()
     for (const delivery of waiting) this.#giveBack(delivery)
     // Claims under way still arrive; they are given back as well.
     await this.poller.stop()
     for (const delivery of this.#dispatcher.pause()) this.#giveBack(delivery)
-    let over = false
-    const deadline = clock.setTimer(() => {
-      over = true
-      this.#abandon()
-    }, drainTimeoutMs)
-    await this.#settled(() => over)
-    deadline.cancel()
+    await this.#finish()
     await this.#janitor.stop()
     await this.#doorbell.close()
     await this.#keeper.stop()
@@ -241,16 +239,19 @@ export class Machinery<Client> {
     this.#dispatcher.resume()
   }
 
-  /** Waits for the handlers under way and their outcomes, until everything is written or the time is over. */
-  async #settled(isOver: () => boolean): Promise<void> {
-    await Promise.race([
-      this.#inFlight.idle(),
-      new Promise<void>((resolve) => {
-        const check = () => (isOver() ? resolve() : void this.#settings.clock.setTimer(check, 10))
-        check()
-      }),
-    ])
+  /** Until the handlers under way have ended and everything is written, or the drain timeout is over. */
+  async #finish(): Promise<void> {
+    const { clock, drainTimeoutMs } = this.#settings
+    let deadline: Timer | undefined
+    const over = new Promise<void>((resolve) => {
+      deadline = clock.setTimer(() => {
+        this.#abandon()
+        resolve()
+      }, drainTimeoutMs)
+    })
+    await Promise.race([this.#inFlight.idle(), over])
     await this.#settler.flush()
+    deadline?.cancel()
   }
 
   /** The shutdown deadline: handlers are told, and what they hold is given back. */
@@ -298,8 +299,9 @@ export class Machinery<Client> {
     const failure = { ...errorFields(error, redact), attempt: delivery.attempts + 1, outcome: 'dead' }
     logger.error({ ...eventFields(event), ...failure }, 'event is dead')
     if (!onDead) return
-    void (async () => onDead({ eventId: event.eventId, eventType: event.eventType }, error))().catch((thrown) =>
-      logger.error({ ...eventFields(event), ...errorFields(thrown, redact) }, 'the onDead hook failed'),
+    void (async () => onDead({ eventId: event.eventId, eventType: event.eventType }, error))().catch(
+      (thrown) =>
+        logger.error({ ...eventFields(event), ...errorFields(thrown, redact) }, 'the onDead hook failed'),
     )
   }
 

@@ -87,7 +87,8 @@ export class Publisher<Client> {
         })),
         { leaseMs, onDuplicate },
       )
-      if (result.duplicates.length > 0 && onDuplicate === 'error') throw new DuplicateEventError(result.duplicates)
+      if (result.duplicates.length > 0 && onDuplicate === 'error')
+        throw new DuplicateEventError(result.duplicates)
       seqs = result.seqs
     } catch (error) {
       envelopes.forEach((event, at) => {

@@ -2,7 +2,7 @@ import type { EventDefinition } from '../core/define-event.js'
 import { InvalidSettingError } from '../core/errors.js'
 import type { HandlerFunction, HandlerOptions, Registration } from '../dispatcher/routing.js'
 
-type EventName = string | EventDefinition<never>
+type EventName = string | EventDefinition
 export type Route = EventName | { readonly aggregateType: string; readonly type: EventName }
 
 /** Checks what `on()` was given and brings it into one form. */
@@ -24,7 +24,7 @@ export function registrationOf(
   }
   const bound = typeof route === 'object'
   const type = bound ? route.type : route
-  const definition = typeof type === 'function' ? (type as unknown as EventDefinition) : undefined
+  const definition = typeof type === 'function' ? type : undefined
   const eventType = definition ? definition.eventType : (type as string)
   if (typeof eventType !== 'string' || eventType === '') {
     throw new InvalidSettingError(`handler ${name}`, 'needs an event: a definition, a name, or a pattern')

@@ -55,7 +55,7 @@ export interface RetentionSettings {
 export interface OutboxOptions<Client> {
   readonly store: EventStore<Client>
   /** Event types known from the start; handlers add theirs. */
-  readonly events?: readonly EventDefinition<never>[]
+  readonly events?: readonly EventDefinition[]
   readonly dispatcher?: DispatcherSettings
   readonly poller?: PollerSettings
   readonly retry?: RetrySettings
@@ -121,10 +121,25 @@ export function settingsOf<Client>(options: OutboxOptions<Client>) {
   return settings
 }
 
-const OUTBOX = ['store', 'events', 'dispatcher', 'poller', 'retry', 'retention', 'logger', 'metrics', 'redact']
-  .concat(['onDead', 'clock'])
-const DISPATCHER = ['concurrency', 'hotQueueSize', 'coldQueueSize', 'queueBytes', 'drainTimeoutMs', 'stuckAfterMs']
-  .concat(['onUnroutable', 'unroutableGraceMs', 'interceptors', 'createScope'])
+const OUTBOX = [
+  'store',
+  'events',
+  'dispatcher',
+  'poller',
+  'retry',
+  'retention',
+  'logger',
+  'metrics',
+  'redact',
+].concat(['onDead', 'clock'])
+const DISPATCHER = [
+  'concurrency',
+  'hotQueueSize',
+  'coldQueueSize',
+  'queueBytes',
+  'drainTimeoutMs',
+  'stuckAfterMs',
+].concat(['onUnroutable', 'unroutableGraceMs', 'interceptors', 'createScope'])
 const POLLER = ['pollIntervalMs', 'batchSize', 'leaseMs', 'skipRecentMs']
 
 /** A misspelt setting would silently keep its default. */

@@ -18,20 +18,18 @@ interface Shared<Client> {
 }
 
 /** What one database transaction has published, shared by the nested scopes in it. */
-class Ledger<Client> {
-  readonly session: TransactionSession<Client>
+class Ledger {
   readonly pending: Pending[] = []
   readonly underway = new Set<Promise<unknown>>()
-
-  constructor(session: TransactionSession<Client>) {
-    this.session = session
-  }
+  /** A savepoint was rolled back: the database is asked which rows are still there. */
+  lostRows = false
 }
 
 /** The `tx` of application code: the transaction itself, or one savepoint in it. */
 export class TransactionScope<Client> implements Transaction<Client> {
   readonly #shared: Shared<Client>
-  readonly #ledger: Ledger<Client>
+  readonly #session: TransactionSession<Client>
+  readonly #ledger: Ledger
   readonly #parent: TransactionScope<Client> | null
   readonly #onCommit: Hook[] = []
   readonly #onRollback: Hook[] = []
@@ -40,10 +38,12 @@ export class TransactionScope<Client> implements Transaction<Client> {
 
   private constructor(
     shared: Shared<Client>,
-    ledger: Ledger<Client>,
+    session: TransactionSession<Client>,
+    ledger: Ledger,
     parent: TransactionScope<Client> | null,
   ) {
     this.#shared = shared
+    this.#session = session
     this.#ledger = ledger
     this.#parent = parent
   }
@@ -59,7 +59,7 @@ export class TransactionScope<Client> implements Transaction<Client> {
     let result: T
     try {
       result = await shared.store.transaction(async (session) => {
-        const current = new TransactionScope(shared, new Ledger(session), null)
+        const current = new TransactionScope(shared, session, new Ledger(), null)
         scope = current
         const value = await runInTransaction(shared.owner, current, () => body(current))
         present = await current.#close()
@@ -74,7 +74,7 @@ export class TransactionScope<Client> implements Transaction<Client> {
   }
 
   get client(): Client {
-    return this.#ledger.session.client
+    return this.#session.client
   }
 
   async publish(event: PublishableEvent, options: PublishOptions = {}): Promise<EventId> {
@@ -125,31 +125,26 @@ export class TransactionScope<Client> implements Transaction<Client> {
   }
 
   async #savepoint<T>(body: (tx: Transaction<Client>) => Promise<T>): Promise<T> {
-    const inner = new TransactionScope(this.#shared, this.#ledger, this)
+    let scope = undefined as TransactionScope<Client> | undefined
     try {
-      const result = await this.#ledger.session.savepoint(async () => {
+      const result = await this.#session.savepoint(async (session) => {
+        const inner = new TransactionScope(this.#shared, session, this.#ledger, this)
+        scope = inner
         const value = await runInTransaction(this.#shared.owner, inner, () => body(inner))
         await inner.#quiet()
+        inner.#ended = true
         return value
       })
-      inner.#ended = true
-      this.#onCommit.push(...inner.#onCommit)
-      this.#onRollback.push(...inner.#onRollback)
+      if (scope) this.#onCommit.push(...scope.#onCommit)
+      if (scope) this.#onRollback.push(...scope.#onRollback)
       return result
     } catch (error) {
-      inner.#ended = true
-      this.#lost = true
-      runHooks(inner.#onRollback, this.#shared.logger)
+      this.#ledger.lostRows = true
+      if (scope) scope.#ended = true
+      if (scope) runHooks(scope.#onRollback, this.#shared.logger)
       throw error
     }
   }
-
-  /** A savepoint was rolled back: the database is asked which rows are still there. */
-  set #lost(value: boolean) {
-    if (this.#parent) this.#parent.#lost = value
-    else this.#lostRows = value
-  }
-  #lostRows = false
 
   /** Waits for publishes that were not awaited, also those of nested scopes. */
   async #quiet(): Promise<void> {
@@ -161,11 +156,11 @@ export class TransactionScope<Client> implements Transaction<Client> {
   async #close(): Promise<readonly Pending[]> {
     await this.#quiet()
     this.#ended = true
-    const { session, pending } = this.#ledger
+    const { pending, lostRows } = this.#ledger
     const nobodyCares = pending.length === 0 && this.#onCommit.length === 0
-    if (nobodyCares || !(this.#lostRows || session.mayHaveLostRows())) return pending
+    if (nobodyCares || !(lostRows || this.#session.mayHaveLostRows())) return pending
     const present = await this.#shared.store.findPresent(
-      session.client,
+      this.client,
       pending.map((one) => one.event.eventId),
     )
     const gone = pending.filter((one) => !present.has(one.event.eventId))

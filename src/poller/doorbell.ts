@@ -23,7 +23,8 @@ export class DebouncedDoorbell {
   /** Never throws; a ring that fails costs one poll interval. */
   ring(lowestSeq: number | null): void {
     if (!this.#store.capabilities.doorbell) return
-    if (lowestSeq !== null) this.#lowest = this.#lowest === null ? lowestSeq : Math.min(this.#lowest, lowestSeq)
+    if (lowestSeq !== null)
+      this.#lowest = this.#lowest === null ? lowestSeq : Math.min(this.#lowest, lowestSeq)
     this.#pending = true
     if (!this.#timer && !this.#ringing) this.#ring()
   }

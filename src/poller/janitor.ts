@@ -73,7 +73,8 @@ export class Janitor {
   #next(): void {
     if (!this.#running) return
     const { clock, unroutableGraceMs, pollIntervalMs } = this.#options
-    const every = unroutableGraceMs < this.heartbeatMs ? Math.max(unroutableGraceMs, pollIntervalMs) : this.heartbeatMs
+    const every =
+      unroutableGraceMs < this.heartbeatMs ? Math.max(unroutableGraceMs, pollIntervalMs) : this.heartbeatMs
     this.#timer = clock.setTimer(() => {
       this.#busy = this.#tick().finally(() => {
         this.#busy = null
@@ -116,7 +117,10 @@ export class Janitor {
     try {
       await work()
     } catch (error) {
-      this.#options.logger.warn({ task: what, ...errorFields(error) }, 'background work failed; trying again later')
+      this.#options.logger.warn(
+        { task: what, ...errorFields(error) },
+        'background work failed; trying again later',
+      )
     }
   }
 }
@@ -133,7 +137,11 @@ export function union(filters: readonly TypeFilter[]): TypeFilter {
   }
   // A name one instance knows only up to some version is still taken by a pattern of another.
   for (const name of versions.keys()) {
-    if (filters.some((one) => !one.names.includes(name) && one.prefixes.some((prefix) => name.startsWith(prefix)))) {
+    if (
+      filters.some(
+        (one) => !one.names.includes(name) && one.prefixes.some((prefix) => name.startsWith(prefix)),
+      )
+    ) {
       versions.delete(name)
     }
   }

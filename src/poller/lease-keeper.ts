@@ -91,7 +91,9 @@ export class LeaseKeeper {
     const { inFlight, logger } = this.#options
     const held = [...inFlight.values()].includes(delivery)
     if (!held || (!delivery.running && delivery.startedAt > 0)) return
-    delivery.lose(new AftercommitError('LEASE_LOST', 'The lease was lost; another instance may handle the event.'))
+    delivery.lose(
+      new AftercommitError('LEASE_LOST', 'The lease was lost; another instance may handle the event.'),
+    )
     logger.warn(eventFields(delivery.event), 'a lease was lost')
   }
 
@@ -100,7 +102,10 @@ export class LeaseKeeper {
     for (const delivery of this.stuck()) {
       if (delivery.stuckReported) continue
       delivery.stuckReported = true
-      const fields = { ...eventFields(delivery.event), duration_ms: Math.round(clock.monotonic() - delivery.startedAt) }
+      const fields = {
+        ...eventFields(delivery.event),
+        duration_ms: Math.round(clock.monotonic() - delivery.startedAt),
+      }
       logger.warn(fields, 'a handler has not returned for a long time; its lease is being renewed')
     }
   }

@@ -5,6 +5,7 @@ export {
   type MemoryStoreOptions,
   memoryStore,
 } from '../stores/memory/index.js'
+export type { Match } from './matches.js'
 export {
   type CallerTransaction,
   type ConformanceRunner,
@@ -13,4 +14,11 @@ export {
   type StoreUnderTest,
   storeConformance,
 } from './store-conformance/index.js'
+export {
+  createTestOutbox,
+  type Expectation,
+  expectPublished,
+  TestOutbox,
+  type TestOutboxOptions,
+} from './test-outbox.js'
 export { VirtualClock } from './virtual-clock.js'

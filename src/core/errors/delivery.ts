@@ -81,7 +81,8 @@ export class AggregateHandlerError extends AftercommitError {
 
   constructor(errors: readonly unknown[], eventType?: string) {
     const whose = eventType === undefined ? '' : ` of ${quoteText(eventType)}`
-    super('HANDLERS_FAILED', `${errors.length} handlers${whose} failed. See \`errors\` for each of them.`)
+    const who = errors.length === 1 ? '1 handler' : `${errors.length} handlers`
+    super('HANDLERS_FAILED', `${who}${whose} failed. See \`errors\` for each of them.`)
     this.errors = Object.freeze([...errors])
   }
 }

@@ -31,9 +31,12 @@ export function claim(database: MemoryDatabase, now: number, request: ClaimReque
 
   const chosen = cut(wanted, request.limit, request.maxBytes)
   const isSuspect = new Set(suspects)
+  const lastFresh = chosen.findLast((row) => fresh.includes(row))
   return {
     rows: chosen.map((row) => lease(database, row, now + request.leaseMs, request.token, isSuspect.has(row))),
     highSeq: database.highSeq,
+    complete: timed.length < room && fresh.length < room && chosen.length === wanted.length,
+    nextSeq: lastFresh ? lastFresh.seq + 1 : request.fromSeq,
   }
 }
 
@@ -52,9 +55,8 @@ export function claimUnroutable(
     ...pick(database.leased, (row) => row.lockedUntil < now, canTake, request.limit),
   ]
   return rows.slice(0, request.limit).map((row) => {
-    const suspect = row.lockedBy !== null
     database.change(row, { lockedBy: request.token, lockedUntil: now + request.leaseMs })
-    return toClaimed(row, request.token, suspect)
+    return toClaimed(row, request.token, false)
   })
 }
 

@@ -16,7 +16,7 @@ const bySeq = (a: Row, b: Row) => a.seq - b.seq
 export class MemoryDatabase {
   readonly rows = new Map<string, Row>()
   readonly all = new SortedList<Row>(bySeq)
-  /** Never tried, not delayed, not leased. */
+  /** Never tried, not delayed, not ordered, not leased. */
   readonly fresh = new SortedList<Row>(bySeq)
   readonly timed = new SortedList<Row>((a, b) => a.availableAt - b.availableAt || a.seq - b.seq)
   readonly leased = new SortedList<Row>((a, b) => a.lockedUntil - b.lockedUntil || a.seq - b.seq)
@@ -121,8 +121,9 @@ export class MemoryDatabase {
     if (row.status === 'DEAD') return this.dead
     if (row.lockedBy !== null) return this.leased
     const queue = this.#queueOf(row)
-    if (queue && queue.pending.first() !== row) return null
-    return row.isTimed ? this.timed : this.fresh
+    if (!queue) return row.isTimed ? this.timed : this.fresh
+    // A row may become the first of its key long after a scan went past its seq: found by time instead.
+    return queue.pending.first() === row ? this.timed : null
   }
 
   #queueOf(row: Row): KeyQueue | undefined {

@@ -11,9 +11,9 @@ export function stats(database: MemoryDatabase, now: number, counters: InstanceC
   }
 }
 
-/** In the order of `seq`. */
+/** In the order of `seq`, a hundred unless the filter says otherwise. */
 export function list(database: MemoryDatabase, filter: EventFilter): readonly EventRecord[] {
-  return matching(database.all, filter).map(toRecord)
+  return matching(database.all, { ...filter, limit: filter.limit ?? 100 }).map(toRecord)
 }
 
 /** An ordered one goes to the tail of its key with a new `seq`, behind those that went ahead meanwhile. */

@@ -29,24 +29,25 @@ export async function runTransaction<T>(
   try {
     await announce('committed')
   } catch (error) {
-    throw new CommitUnknownError({ cause: error })
+    throw new CommitUnknownError(error)
   }
   return result
 }
 
 function sessionOf(client: MemoryClient, transaction: MemoryTransaction): TransactionSession<MemoryClient> {
-  return {
+  const session: TransactionSession<MemoryClient> = {
     client,
     mayHaveLostRows: () => transaction.hasUnseenRollback,
     async savepoint(body) {
       if (!transaction.isOpen) throw new TransactionEndedError()
       const savepoint = transaction.savepoint()
       try {
-        return await body()
+        return await body(session)
       } catch (error) {
         if (transaction.isOpen) transaction.rollbackTo(savepoint)
         throw error
       }
     },
   }
+  return session
 }

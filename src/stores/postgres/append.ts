@@ -48,18 +48,26 @@ export async function append(
 ): Promise<AppendResult> {
   const [first] = rows
   if (!first) return { seqs: new Map(), duplicates: [] }
+  const twice = idsGivenTwice(rows)
+  if (twice.length > 0 && options.onDuplicate === 'error') return { seqs: new Map(), duplicates: twice }
   const inserted =
     rows.length === 1
       ? await query(sql.one, [...paramsOf(first), options.leaseMs])
       : await query(sql.many, [`[${rows.map(jsonOf).join(',')}]`, options.leaseMs])
   const seqs = new Map(inserted.map((row) => [String(row[0]), Number(row[1])]))
   if (seqs.size === rows.length) return { seqs, duplicates: [] }
-  const duplicates = rows.map((row) => row.event.eventId as string).filter((id) => !seqs.has(id))
+  const ids = rows.map((row) => row.event.eventId as string)
+  const duplicates = [...new Set([...ids.filter((id) => !seqs.has(id)), ...twice])]
   if (options.onDuplicate === 'error' && seqs.size > 0) {
     await query(sql.remove, [[...seqs.keys()].join('\x1e')])
     seqs.clear()
   }
   return { seqs, duplicates }
+}
+
+function idsGivenTwice(rows: readonly AppendRow[]): string[] {
+  const seen = new Set<string>()
+  return rows.map((row) => row.event.eventId as string).filter((id) => seen.size === seen.add(id).size)
 }
 
 export async function findPresent(

@@ -30,41 +30,50 @@ export function claimStatements(names: Names) {
   const size = 'coalesce(nullif(payload_size, 0), pg_column_size(payload), 0) as size'
   const due = 'available_at <= now() and locked_until is null'
   const high = `(select case when is_called then last_value else 0 end from ${names.sequence})`
-  const stale = `${due} and created_at <= now() - $4::float8 * interval '1 ms' and not (${accepts(5)})`
+  const stale = `available_at <= now() and (locked_until is null or locked_until < now())
+      and created_at <= now() - $4::float8 * interval '1 ms' and not (${accepts(5)})`
   return {
     // $1 token, $2 lease ms, $3 limit, $4 most bytes, $5 from seq, $6 suspects, $7 skip recent ms, $8–$11 filter
     claim: statement(`
 with suspect as materialized (
   (select ctid, null::bigint as fresh_seq, ${size} from ${names.events} where ${FRESH} and locked_until < now() and ${accepts(8)}
-    order by seq limit $6::int for update skip locked)
+    order by seq limit least($6::int, $3::int) for update skip locked)
 ), suspect_timed as materialized (
   (select ctid, null::bigint as fresh_seq, ${size} from ${names.events}
     where ${TIMED} and available_at <= now() and locked_until < now() and ${accepts(8)}
-    order by available_at limit $6::int - (select count(*) from suspect) for update skip locked)
+    order by available_at limit least($6::int, $3::int) - (select count(*) from suspect) for update skip locked)
+), room as materialized (
+  select $3::int - (select count(*) from suspect) - (select count(*) from suspect_timed) as n
 ), timed as materialized (
   (select ctid, null::bigint as fresh_seq, ${size} from ${names.events} where ${TIMED} and ${due} and ${accepts(8)}
-    order by available_at limit ($3::int + 1) / 2 for update skip locked)
+    order by available_at limit (select (n + 1) / 2 from room) for update skip locked)
 ), fresh as materialized (
   (select ctid, seq as fresh_seq, ${size} from ${names.events} where ${FRESH} and seq >= $5::bigint and locked_until is null
       and ($7::float8 = 0 or created_at <= now() - $7::float8 * interval '1 ms') and ${accepts(8)}
-    order by seq limit $3::int - (select count(*) from timed) for update skip locked)
+    order by seq limit (select n from room) - (select count(*) from timed) for update skip locked)
+), timed_more as materialized ( -- what the fresh ones left
+  (select ctid, null::bigint as fresh_seq, ${size} from ${names.events} where ${TIMED} and ${due} and ${accepts(8)}
+    order by available_at offset (select count(*) from timed)
+    limit (select n from room) - (select count(*) from timed) - (select count(*) from fresh) for update skip locked)
 ), picked as materialized (
   select ctid, fresh_seq, size, sum(size) over (rows unbounded preceding) as total
     from (select * from suspect union all select * from suspect_timed union all select * from timed
-          union all select * from fresh) every
+          union all select * from timed_more union all select * from fresh) every
 ), got as (
   update ${names.events} e set
       locked_by = case when e.locked_by is null then $1::text else $1::text || '${SOLO}' end,
       attempts = e.attempts + case when e.locked_by like '%${SOLO}' then 1 else 0 end,
       locked_until = now() + $2::float8 * interval '1 ms'
-    where e.ctid = any(array(select ctid from picked where total - size < $4::float8))
+    where e.ctid = any(array(select ctid from picked where total <= $4::float8 or total = size))
   returning ${EVENT_COLUMNS}, e.attempts, e.handled_by::text as handled_by, e.locked_by
 )
 select ${OUT} from got
-union all -- the last row sums up: highest seq, due rows, picked rows, last fresh seq taken
-select null, ${high}, null, null, null, null, null, (select count(*) from timed) + (select count(*) from fresh),
-  null, null, null, null, null, (select count(*) from picked),
-  (select max(fresh_seq) from picked where total - size < $4::float8), null, null`),
+union all -- the last row sums up: highest seq, whether nothing was left out, the last fresh seq taken
+select null, ${high}, null, null, null, null, null,
+  (select case when picked.n < $3::int and picked.n = picked.taken then 1 else 0 end
+     from (select count(*) as n, count(*) filter (where total <= $4::float8 or total = size) as taken from picked) picked),
+  null, null, null, null, null, null,
+  (select max(fresh_seq) from picked where total <= $4::float8 or total = size), null, null`),
     // $1 token, $2 lease ms, $3 limit, $4 older than ms, $5–$8 filter
     unroutable: statement(`
 update ${names.events} e set locked_by = $1::text, locked_until = now() + $2::float8 * interval '1 ms'
@@ -96,7 +105,7 @@ export async function claim(sql: Statements, query: Query, request: ClaimRequest
   return {
     rows: claimed.sort((a, b) => a.seq - b.seq),
     highSeq: Number(summary[1]),
-    complete: Number(summary[7]) < limit && Number(summary[13]) === claimed.length,
+    complete: Number(summary[7]) === 1,
     nextSeq: summary[14] === null ? fromSeq : Number(summary[14]) + 1,
   }
 }
@@ -107,7 +116,13 @@ export async function claimUnroutable(
   request: UnroutableRequest,
 ): Promise<readonly ClaimedRow[]> {
   const { token, leaseMs, limit, olderThanMs } = request
-  const rows = await query(sql.unroutable, [token, leaseMs, limit, olderThanMs, ...filterParams(request.known)])
+  const rows = await query(sql.unroutable, [
+    token,
+    leaseMs,
+    limit,
+    olderThanMs,
+    ...filterParams(request.known),
+  ])
   return rows.map(claimedRow)
 }
 

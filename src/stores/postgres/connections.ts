@@ -105,7 +105,10 @@ function survives(error: unknown): boolean {
 
 export function answered<T>(answer: Promise<T>, withinMs = ANSWER_WITHIN_MS): Promise<T> {
   return new Promise((resolve, reject) => {
-    const timer = setTimeout(() => reject(new Error(`the database did not answer within ${withinMs} ms`)), withinMs)
+    const timer = setTimeout(
+      () => reject(new Error(`the database did not answer within ${withinMs} ms`)),
+      withinMs,
+    )
     timer.unref()
     answer.then(
       (value) => {

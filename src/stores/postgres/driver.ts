@@ -1,3 +1,4 @@
+import { TransactionRolledBackError } from '../../core/errors.js'
 import type { TransactionSession } from '../../transaction.js'
 
 /** A statement with bound parameters. Prepared under a name derived from its text, where the driver can. */
@@ -105,6 +106,16 @@ export async function withSavepoint<T>(
   }
   await execute(`RELEASE SAVEPOINT ${name}`)
   return result
+}
+
+/** A statement has failed and its error was swallowed: COMMIT would be answered by ROLLBACK, and the driver hides it. */
+export async function refuseFailedTransaction(execute: (sql: string) => Promise<unknown>): Promise<void> {
+  try {
+    await execute('SELECT 1')
+  } catch (error) {
+    if (isServerError(error) && error.code === '25P02') throw new TransactionRolledBackError(error)
+    throw error
+  }
 }
 
 /** Outside a transaction SAVEPOINT is refused (25P01); inside it is harmless. */

@@ -12,7 +12,9 @@ export type { PostgresJs, PostgresJsClient } from './drivers/postgres-js.js'
 export type { PostgresStoreOptions } from './store.js'
 
 /** The type of a transaction's handle, as the driver itself gives it to its users. */
-export type ClientOf<Source> = Source extends { begin: (options: string, body: (client: infer Client) => never) => unknown }
+export type ClientOf<Source> = Source extends {
+  begin: (options: string, body: (client: infer Client) => never) => unknown
+}
   ? Client
   : Source extends { transaction: (body: (client: infer Client) => never) => unknown }
     ? Client
@@ -44,5 +46,8 @@ function driverFor(source: object): PostgresDriver<never> {
   if (has('connect') && has('query') && 'options' in source) {
     return new PgDriver<PgClient>(source as PgPool) as unknown as PostgresDriver<never>
   }
-  throw new InvalidSettingError('store', 'postgresStore() takes a pg Pool, a postgres.js sql, or a PGlite database')
+  throw new InvalidSettingError(
+    'store',
+    'postgresStore() takes a pg Pool, a postgres.js sql, or a PGlite database',
+  )
 }

@@ -66,7 +66,11 @@ export function filterParams(filter: EventFilter, defaultLimit: number): Param[]
   ]
 }
 
-export async function list(sql: Statements, query: Query, filter: EventFilter): Promise<readonly EventRecord[]> {
+export async function list(
+  sql: Statements,
+  query: Query,
+  filter: EventFilter,
+): Promise<readonly EventRecord[]> {
   return (await query(sql.list, filterParams(filter, 100))).map((row) => ({
     ...storedEvent(row),
     seq: Number(row[1]),

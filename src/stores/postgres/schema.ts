@@ -72,7 +72,10 @@ create table if not exists ${names.instances} (
 }
 
 /** Under a lock that ten instances starting at once wait for; each migration is recorded with its own number. */
-export async function migrate<Client>(driver: PostgresDriver<Client>, names: Names): Promise<readonly number[]> {
+export async function migrate<Client>(
+  driver: PostgresDriver<Client>,
+  names: Names,
+): Promise<readonly number[]> {
   return driver.transaction(async ({ client }) => {
     await driver.queryOn(client, statement('select pg_advisory_xact_lock(hashtextextended($1::text, 0))'), [
       `aftercommit migrate ${names.events}`,

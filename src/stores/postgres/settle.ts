@@ -8,7 +8,9 @@ export function settleStatements(names: Names) {
   // One row comes back: how many were settled, and which, but only when some were not.
   const report = `select count(*), case when count(*) < $3::int then string_agg(event_id, E'\\x1e') end from settled`
   return {
-    remove: statement(`with settled as (delete from ${names.events} where ${mine} returning event_id) ${report}`),
+    remove: statement(
+      `with settled as (delete from ${names.events} where ${mine} returning event_id) ${report}`,
+    ),
     done: statement(`
 with settled as (
   update ${names.events} set status = 1, done_at = now(), locked_by = null, locked_until = null

@@ -49,7 +49,7 @@ export const claim: Theme = {
     test('takes the first row whatever its size', async (h) => {
       const ids = await h.appendFree(2, { payload: 'x'.repeat(10_000) })
       assert.deepEqual(await h.claimIds({ maxBytes: 1 }), ids.slice(0, 1))
-      assert.deepEqual(await h.claimIds({ maxBytes: 0 }), ids.slice(1))
+      assert.deepEqual(await h.claimIds({ maxBytes: 1 }), ids.slice(1))
     })
 
     test('looks for new rows from a seq on', async (h) => {
@@ -58,6 +58,17 @@ export const claim: Theme = {
       assert.deepEqual(await h.claimIds({ fromSeq: seq + 2 }), [])
       assert.deepEqual(await h.claimIds({ fromSeq: seq }), ids.slice(1))
       assert.deepEqual(await h.claimIds({ fromSeq: 0 }), ids.slice(0, 1))
+    })
+
+    test('says whether it saw everything, and where to go on when not', async (h) => {
+      const ids = await h.appendFree(5, { payload: 'x'.repeat(98) })
+      const byLimit = await h.claimResult({ limit: 2 })
+      assert.deepEqual([byLimit.complete, byLimit.nextSeq], [false, (byLimit.rows[1]?.seq ?? 0) + 1])
+      const byBytes = await h.claimResult({ maxBytes: 150, fromSeq: byLimit.nextSeq })
+      assert.deepEqual([byBytes.complete, byBytes.nextSeq], [false, (byBytes.rows[0]?.seq ?? 0) + 1])
+      const rest = await h.claimResult({ fromSeq: byBytes.nextSeq })
+      assert.deepEqual([rest.complete, rest.rows.map((row) => row.eventId)], [true, ids.slice(3)])
+      assert.equal((await h.claimResult()).complete, true)
     })
 
     test('tells the highest seq drawn so far', async (h) => {

@@ -159,11 +159,12 @@ export class Harness<Client> {
     })
   }
 
-  /** Asks again and again, and fails after ten seconds. */
+  /** Asks again and again, and fails when patience is over. */
   async until(holds: () => boolean | Promise<boolean>): Promise<void> {
-    const giveUpAt = performance.now() + PATIENCE_MS
+    const patienceMs = this.#options.patienceMs ?? PATIENCE_MS
+    const giveUpAt = performance.now() + patienceMs
     while (!(await holds())) {
-      assert.ok(performance.now() < giveUpAt, 'waited ten seconds in vain')
+      assert.ok(performance.now() < giveUpAt, `waited ${patienceMs} ms in vain`)
       await new Promise((resolve) => setTimeout(resolve, POLL_MS))
     }
   }

@@ -110,8 +110,11 @@ export const interleavings: Theme = {
             await h.appendIn(client, [{ event: one }])
             if (!isKept) throw new Error('roll back')
           })
-          if (isKept) committed.push((await result, one.eventId))
-          else await assert.rejects(result)
+          if (!isKept) await assert.rejects(result)
+          else {
+            await result
+            committed.push(one.eventId)
+          }
         }
         writersLeft--
       }

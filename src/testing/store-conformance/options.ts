@@ -31,7 +31,9 @@ export interface StoreConformanceOptions<Client> {
   /** Called before each test. */
   createStore(): Promise<StoreUnderTest<Client>>
   /** A statement that fails, where statements exist. Rejects when run inside a transaction. */
-  readonly failingStatement?: ((client: Client) => Promise<unknown>) | undefined
+  failingStatement?(client: Client): Promise<unknown>
+  /** How long to wait for what must happen sooner or later, before a test fails. Default 10,000. */
+  readonly patienceMs?: number | undefined
   /** Told once per suite what is skipped and why; default standard output. */
   readonly print?: ((line: string) => void) | undefined
 }

@@ -66,6 +66,13 @@ export const unroutable: Theme = {
       assert.deepEqual(await claimUnroutable(h), [])
     })
 
+    test('takes rows whose last owner vanished, and does not charge them', async (h) => {
+      await h.append([{ token: 'lost:1' }], { leaseMs: SHORT_MS })
+      await h.elapse(SHORT_MS)
+      const [row] = await claimUnroutable(h)
+      assert.equal(row?.attempts, 0)
+    })
+
     test('takes at most the limit, the oldest first', async (h) => {
       const ids = await h.appendFree(3)
       assert.deepEqual(

@@ -73,7 +73,11 @@ export class PgDriver<Client extends PgClient> implements PostgresDriver<Client>
     }
   }
 
-  async listen(channel: string, onRing: (payload: string) => void, onLost: () => void): Promise<ListenSession> {
+  async listen(
+    channel: string,
+    onRing: (payload: string) => void,
+    onLost: () => void,
+  ): Promise<ListenSession> {
     const client = await this.#pool.connect()
     const onNotification = (message: { channel: string; payload?: string }) => {
       if (message.channel === channel) onRing(message.payload ?? '')
@@ -108,10 +112,7 @@ export class PgDriver<Client extends PgClient> implements PostgresDriver<Client>
     }
   }
 
-  async transaction<T>(
-    body: (session: TransactionSession<Client>) => Promise<T>,
-    own?: Client,
-  ): Promise<T> {
+  async transaction<T>(body: (session: TransactionSession<Client>) => Promise<T>, own?: Client): Promise<T> {
     const client = own ?? (await this.#pool.connect())
     client.on('error', ignore)
     const rollbacks = watchRollbacks(client)
@@ -193,9 +194,15 @@ function sessionOf<Client extends PgClient>(
   rollbacks: RollbackWatch,
 ): TransactionSession<Client> {
   let savepoints = 0
-  return {
+  const session: TransactionSession<Client> = {
     client,
     mayHaveLostRows: () => rollbacks.seen,
-    savepoint: (body) => withSavepoint((sql) => client.query(sql), `aftercommit_${++savepoints}`, body),
+    savepoint: (body) =>
+      withSavepoint(
+        (sql) => client.query(sql),
+        `aftercommit_${++savepoints}`,
+        () => body(session),
+      ),
   }
+  return session
 }

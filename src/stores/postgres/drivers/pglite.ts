@@ -7,6 +7,7 @@ import {
   probeTransaction,
   type Row,
   refusedCommit,
+  refuseFailedTransaction,
   type Session,
   type Statement,
   withSavepoint,
@@ -60,6 +61,7 @@ export class PGliteDriver<Client extends PGliteClient> implements PostgresDriver
     try {
       return (await this.#database.transaction(async (client: Client) => {
         const result = await body(sessionOf(client))
+        await refuseFailedTransaction((sql) => client.exec(sql))
         finished = true
         return result
       })) as T
@@ -79,16 +81,26 @@ export class PGliteDriver<Client extends PGliteClient> implements PostgresDriver
   }
 }
 
-async function run(client: PGliteClient, statement: Statement, params: readonly Param[]): Promise<readonly Row[]> {
+async function run(
+  client: PGliteClient,
+  statement: Statement,
+  params: readonly Param[],
+): Promise<readonly Row[]> {
   return (await client.query(statement.text, params as unknown[], { rowMode: 'array' })).rows as Row[]
 }
 
 /** PGlite hides COMMIT's answer and the application's savepoints: the rows are looked up before every commit. */
 function sessionOf<Client extends PGliteClient>(client: Client): TransactionSession<Client> {
   let savepoints = 0
-  return {
+  const session: TransactionSession<Client> = {
     client,
     mayHaveLostRows: () => true,
-    savepoint: (body) => withSavepoint((sql) => client.exec(sql), `aftercommit_${++savepoints}`, body),
+    savepoint: (body) =>
+      withSavepoint(
+        (sql) => client.exec(sql),
+        `aftercommit_${++savepoints}`,
+        () => body(session),
+      ),
   }
+  return session
 }

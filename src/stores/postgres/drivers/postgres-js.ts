@@ -7,9 +7,9 @@ import {
   probeTransaction,
   type Row,
   refusedCommit,
+  refuseFailedTransaction,
   type Session,
   type Statement,
-  withSavepoint,
 } from '../driver.js'
 
 interface PendingQuery extends PromiseLike<unknown> {
@@ -20,6 +20,11 @@ interface PendingQuery extends PromiseLike<unknown> {
 /** The part of postgres.js that is used, of `sql`, of a transaction and of a reserved connection alike. */
 export interface PostgresJsClient {
   unsafe(text: string, params?: never[], options?: { prepare?: boolean }): unknown
+}
+
+/** Only a handle of a transaction has it. A failed statement spoils the handle it went through, so nesting has its own. */
+interface Nesting<Client> {
+  savepoint(body: (inner: Client) => Promise<unknown>): Promise<unknown>
 }
 
 export interface PostgresJs extends PostgresJsClient {
@@ -72,6 +77,7 @@ export class PostgresJsDriver<Client extends PostgresJsClient> implements Postgr
     try {
       return (await this.#sql.begin(async (client: Client) => {
         const result = await body(sessionOf(client))
+        await refuseFailedTransaction((sql) => execute(client, sql))
         finished = true
         return result
       })) as T
@@ -89,7 +95,11 @@ export class PostgresJsDriver<Client extends PostgresJsClient> implements Postgr
     return () => {}
   }
 
-  async #run(client: PostgresJsClient, statement: Statement, params: readonly Param[]): Promise<readonly Row[]> {
+  async #run(
+    client: PostgresJsClient,
+    statement: Statement,
+    params: readonly Param[],
+  ): Promise<readonly Row[]> {
     const query = client.unsafe(statement.text, params as never[], { prepare: this.prepare }) as PendingQuery
     return (await query.values()) as Row[]
   }
@@ -101,10 +111,12 @@ function execute(client: PostgresJsClient, sql: string): Promise<unknown> {
 
 /** postgres.js hides COMMIT's answer and its own savepoints: the rows are looked up before every commit. */
 function sessionOf<Client extends PostgresJsClient>(client: Client): TransactionSession<Client> {
-  let savepoints = 0
   return {
     client,
     mayHaveLostRows: () => true,
-    savepoint: (body) => withSavepoint((sql) => execute(client, sql), `aftercommit_${++savepoints}`, body),
+    savepoint: (body) =>
+      (client as Client & Nesting<Client>).savepoint((inner) => body(sessionOf(inner))) as ReturnType<
+        typeof body
+      >,
   }
 }

@@ -1,0 +1,237 @@
+import { describe, expect, it } from 'vitest'
+import { z } from 'zod'
+import type { EventHandler } from '../bus.js'
+import { defineEvent } from '../core/define-event.js'
+import type { EventEnvelope } from '../core/envelope.js'
+import {
+  AggregateHandlerError,
+  DuplicateEventError,
+  EventValidationError,
+  HandlerExistsError,
+  InvalidPayloadError,
+} from '../core/errors.js'
+import { InMemoryEventBus } from './memory.js'
+
+const OrderPlaced = defineEvent('order.placed', {
+  aggregateType: 'order',
+  aggregateId: (payload) => payload.orderId,
+  schema: z.object({ orderId: z.string(), placedAt: z.coerce.date() }),
+})
+
+const order = (orderId: string) => OrderPlaced({ orderId, placedAt: new Date('2030-01-01T00:00:00Z') })
+
+function recorder(name: string, log: string[], fail?: unknown): EventHandler {
+  return {
+    name,
+    handle: (event) => {
+      log.push(`${name} ${event.eventType}`)
+      if (fail !== undefined) throw fail
+    },
+  }
+}
+
+describe('InMemoryEventBus: failures', () => {
+  it('runs every handler and throws what failed as one error, after all of them ran', async () => {
+    const bus = new InMemoryEventBus()
+    const log: string[] = []
+    const [first, second] = [new Error('first'), new Error('second')]
+    bus.subscribe('a', recorder('one', log, first))
+    bus.subscribe('a', recorder('two', log))
+    bus.subscribe('a', { name: 'three', handle: async () => Promise.reject(second) })
+    bus.subscribe('a', recorder('four', log))
+    const failure = await bus.publish({ type: 'a' }).catch((error: unknown) => error)
+    expect(failure).toBeInstanceOf(AggregateHandlerError)
+    expect((failure as AggregateHandlerError).errors).toEqual([first, second])
+    expect(log).toEqual(['one a', 'two a', 'four a'])
+    expect(bus.eventCount()).toBe(1)
+  })
+
+  it('collects values that are no errors', async () => {
+    const bus = new InMemoryEventBus()
+    bus.subscribe('a', recorder('text', [], 'just text'))
+    await expect(bus.publish({ type: 'a' })).rejects.toMatchObject({ errors: ['just text'] })
+  })
+
+  it('collects the errors of all events of one publishAll', async () => {
+    const bus = new InMemoryEventBus()
+    const log: string[] = []
+    bus.subscribe('a', recorder('one', log, new Error('a failed')))
+    bus.subscribe('b', recorder('two', log, new Error('b failed')))
+    await expect(bus.publishAll([{ type: 'a' }, { type: 'b' }])).rejects.toMatchObject({
+      errors: [new Error('a failed'), new Error('b failed')],
+    })
+    expect(log).toEqual(['one a', 'two b'])
+  })
+
+  it('publishes nothing when one event of many is not acceptable', async () => {
+    const bus = new InMemoryEventBus()
+    const log: string[] = []
+    bus.subscribe('a', recorder('one', log))
+    const bad = { type: 'a', payload: { amount: 1n } }
+    await expect(bus.publishAll([{ type: 'a' }, bad])).rejects.toThrow(InvalidPayloadError)
+    expect([bus.eventCount(), log]).toEqual([0, []])
+  })
+
+  it('refuses a payload that does not fit the schema of a known definition, also by name', async () => {
+    const bus = new InMemoryEventBus([OrderPlaced])
+    await expect(bus.publish({ type: 'order.placed', payload: { orderId: 7 } })).rejects.toThrow(
+      EventValidationError,
+    )
+    expect(bus.eventCount()).toBe(0)
+  })
+
+  it('refuses a second handler of the same name for one type', () => {
+    const bus = new InMemoryEventBus()
+    bus.subscribe('a', recorder('one', []))
+    expect(() => bus.subscribe('a', recorder('one', []))).toThrow(HandlerExistsError)
+    bus.subscribe('b', recorder('one', []))
+  })
+})
+
+describe('InMemoryEventBus: delivery', () => {
+  it('calls plain handlers before publish returns, in the order of registration', async () => {
+    const bus = new InMemoryEventBus()
+    const log: string[] = []
+    for (const name of ['one', 'two', 'three']) bus.subscribe('a', recorder(name, log))
+    const published = bus.publish({ type: 'a' })
+    expect(log).toEqual(['one a', 'two a', 'three a'])
+    await published
+  })
+
+  it('waits for asynchronous handlers one after the other', async () => {
+    const bus = new InMemoryEventBus()
+    const log: string[] = []
+    bus.subscribe('a', {
+      name: 'slow',
+      handle: async () => {
+        await new Promise((resolve) => setImmediate(resolve))
+        log.push('slow')
+      },
+    })
+    bus.subscribe('a', { name: 'quick', handle: () => void log.push('quick') })
+    await bus.publish({ type: 'a' })
+    expect(log).toEqual(['slow', 'quick'])
+  })
+
+  it('delivers to the handlers of the type and nobody else', async () => {
+    const bus = new InMemoryEventBus()
+    const log: string[] = []
+    bus.subscribe('a', recorder('one', log))
+    bus.subscribeAll(['a', 'b', OrderPlaced], recorder('all', log))
+    await bus.publishAll([{ type: 'b' }, { type: 'a' }, { type: 'c' }, order('o-1')])
+    expect(log).toEqual(['all b', 'one a', 'all a', 'all order.placed'])
+  })
+
+  it('does not deliver an event to a handler that subscribes while it is being delivered', async () => {
+    const bus = new InMemoryEventBus()
+    const log: string[] = []
+    bus.subscribe('a', {
+      name: 'first',
+      handle: () => bus.subscribe('a', recorder(`late ${log.length}`, log)),
+    })
+    await bus.publish({ type: 'a' })
+    expect(log).toEqual([])
+  })
+
+  it('lets a handler publish: the inner event is through before the outer one goes on', async () => {
+    const bus = new InMemoryEventBus()
+    const log: string[] = []
+    bus.subscribe('outer', { name: 'chain', handle: () => bus.publish({ type: 'inner' }) })
+    bus.subscribe('outer', recorder('after', log))
+    bus.subscribe('inner', recorder('inner', log))
+    await bus.publish({ type: 'outer' })
+    expect(log).toEqual(['inner inner', 'after outer'])
+    expect(bus.publishedEvents().map((event) => event.eventType)).toEqual(['outer', 'inner'])
+  })
+
+  it('gives a handler of a definition its decoded payload, however the event was published', async () => {
+    const bus = new InMemoryEventBus()
+    const years: number[] = []
+    bus.subscribe(OrderPlaced, {
+      name: 'typed',
+      handle: (event) => void years.push(event.payload.placedAt.getUTCFullYear()),
+    })
+    await bus.publish(order('o-1'))
+    await bus.publish({
+      type: 'order.placed',
+      payload: { orderId: 'o-2', placedAt: '2031-01-01T00:00:00.000Z' },
+    })
+    expect(years).toEqual([2030, 2031])
+  })
+
+  it('returns the ids, and takes the same id again as a broker would', async () => {
+    const bus = new InMemoryEventBus()
+    const event = order('o-1')
+    expect(await bus.publish(event)).toBe(event.eventId)
+    expect(await bus.publishAll([event, { type: 'a', eventId: 'given' }])).toEqual([event.eventId, 'given'])
+    expect(bus.eventCount()).toBe(3)
+  })
+
+  it('goes by onDuplicate when it is given', async () => {
+    const bus = new InMemoryEventBus()
+    const event = { type: 'a', eventId: 'one' }
+    await bus.publish(event)
+    await expect(bus.publishAll([{ type: 'b' }, event], { onDuplicate: 'error' })).rejects.toThrow(
+      DuplicateEventError,
+    )
+    expect(bus.eventCount()).toBe(1)
+    await bus.publishAll([{ type: 'b' }, event, event], { onDuplicate: 'ignore' })
+    expect(bus.publishedEvents().map(({ eventType }) => eventType)).toEqual(['a', 'b'])
+  })
+})
+
+describe('InMemoryEventBus: what was published', () => {
+  it('is kept in order, and found by type and by aggregate', async () => {
+    const bus = new InMemoryEventBus()
+    const invoice = { type: 'invoice.sent', aggregateType: 'invoice', aggregateId: 'o-1' }
+    await bus.publishAll([order('o-1'), invoice, order('o-2')])
+    const ids = (events: readonly EventEnvelope[]) =>
+      events.map((event) => `${event.eventType} ${event.aggregateId}`)
+    expect(ids(bus.publishedEvents())).toEqual(['order.placed o-1', 'invoice.sent o-1', 'order.placed o-2'])
+    expect(ids(bus.eventsOfType('order.placed'))).toEqual(['order.placed o-1', 'order.placed o-2'])
+    expect(bus.eventsOfType(OrderPlaced)[0]?.payload.placedAt).toBeInstanceOf(Date)
+    expect(ids(bus.eventsForAggregate('o-1'))).toEqual(['order.placed o-1', 'invoice.sent o-1'])
+    expect(ids(bus.eventsForAggregate('o-1', 'order'))).toEqual(['order.placed o-1'])
+    expect([bus.hasEvent(OrderPlaced), bus.hasEvent('invoice.sent'), bus.hasEvent('x')]).toEqual([
+      true,
+      true,
+      false,
+    ])
+  })
+
+  it('is a copy that later events do not change', async () => {
+    const bus = new InMemoryEventBus()
+    const before = bus.publishedEvents()
+    await bus.publish({ type: 'a' })
+    expect(before).toEqual([])
+  })
+
+  it('is forgotten by clear, the handlers are not', async () => {
+    const bus = new InMemoryEventBus()
+    const log: string[] = []
+    bus.subscribe('a', recorder('one', log))
+    await bus.publish({ type: 'a' })
+    bus.clear()
+    expect([bus.eventCount(), bus.hasEvent('a')]).toEqual([0, false])
+    await bus.publish({ type: 'a' })
+    expect(log).toHaveLength(2)
+  })
+})
+
+describe('InMemoryEventBus: speed', () => {
+  it('delivers 100 events in less than a millisecond once warm', async () => {
+    const bus = new InMemoryEventBus()
+    let handled = 0
+    bus.subscribe('a', { name: 'count', handle: () => void handled++ })
+    const events = Array.from({ length: 100 }, (_, index) => ({ type: 'a', payload: { index } }))
+    const times: number[] = []
+    for (let round = 0; round < 200; round++) {
+      const begun = performance.now()
+      await bus.publishAll(events)
+      times.push(performance.now() - begun)
+      bus.clear()
+    }
+    expect(handled).toBe(20_000)
+    expect(Math.min(...times)).toBeLessThan(1)
+  })
+})

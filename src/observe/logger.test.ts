@@ -1,0 +1,170 @@
+import pino from 'pino'
+import { describe, expect, it } from 'vitest'
+import { errorFields, jsonLogger, type Logger, logs, silentLogger, withFields } from './logger.js'
+
+function capture(options: Omit<NonNullable<Parameters<typeof jsonLogger>[0]>, 'write'> = {}) {
+  const lines: string[] = []
+  return { lines, logger: jsonLogger({ ...options, write: (line) => void lines.push(line) }) }
+}
+
+describe('jsonLogger', () => {
+  it('keeps one entry on one line, whatever the texts hold', () => {
+    const { lines, logger } = capture()
+    const nasty = 'a\r\nb\u2028c\u2029d\u0000e\u001b[31mred\u001b[0m\u007f\u009b31m\u0085'
+    logger.info({ event_type: nasty, [nasty]: 1 }, nasty)
+    expect(lines).toHaveLength(1)
+    expect(lines[0]).toMatch(/^[\u0020-\u007e]+\n$/)
+    expect(JSON.parse(lines[0] ?? '')).toMatchObject({
+      level: 'info',
+      msg: nasty,
+      event_type: nasty,
+      [nasty]: 1,
+    })
+  })
+
+  it('keeps text of other scripts as it is', () => {
+    const { lines, logger } = capture()
+    logger.info({ name: 'Grüße 日本語 😀' }, 'hello')
+    expect(lines[0]).toContain('Grüße 日本語 😀')
+  })
+
+  const circular: Record<string, unknown> = {}
+  circular.self = circular
+  it.each([
+    ['circular', circular],
+    ['a bigint', { amount: 1n }],
+    [
+      'a getter that throws',
+      Object.defineProperty({}, 'x', {
+        enumerable: true,
+        get: () => {
+          throw new Error('no')
+        },
+      }),
+    ],
+    [
+      'a toJSON that throws',
+      {
+        toJSON: () => {
+          throw new Error('no')
+        },
+      },
+    ],
+  ])('writes the line without its fields when they cannot be written: %s', (_title, value) => {
+    const { lines, logger } = capture()
+    logger.error({ value }, 'still said')
+    expect(JSON.parse(lines[0] ?? '')).toEqual({
+      time: expect.any(String),
+      level: 'error',
+      msg: 'still said',
+    })
+  })
+
+  it('writes nothing below its level, and says so', () => {
+    const { lines, logger } = capture({ level: 'warn' })
+    logger.debug({}, 'debug')
+    logger.info({}, 'info')
+    logger.warn({}, 'warn')
+    logger.error({}, 'error')
+    expect(lines.map((line) => JSON.parse(line).level)).toEqual(['warn', 'error'])
+    expect([logs(logger, 'info'), logs(logger, 'warn')]).toEqual([false, true])
+  })
+
+  it('says info and above by default, with a time', () => {
+    const { lines, logger } = capture()
+    logger.debug({}, 'debug')
+    logger.info({ event_id: 'e-1' }, 'info')
+    expect(lines).toHaveLength(1)
+    const { time, ...rest } = JSON.parse(lines[0] ?? '')
+    expect(rest).toEqual({ level: 'info', msg: 'info', event_id: 'e-1' })
+    expect(new Date(time).toISOString()).toBe(time)
+  })
+})
+
+describe('the logger port', () => {
+  it('fits a pino instance as it is', () => {
+    const lines: string[] = []
+    const logger: Logger = pino({ level: 'info' }, { write: (line: string) => void lines.push(line) })
+    withFields(logger, { event_id: 'e-1' }).warn({ attempt: 2 }, 'handler failed')
+    logger.debug({}, 'not wanted')
+    expect(lines).toHaveLength(1)
+    expect(JSON.parse(lines[0] ?? '')).toMatchObject({
+      event_id: 'e-1',
+      attempt: 2,
+      msg: 'handler failed',
+      level: 40,
+    })
+    expect([logs(logger, 'debug'), logs(logger, 'error')]).toEqual([false, true])
+  })
+
+  it('fits one that knows no levels: everything is wanted', () => {
+    const { isLevelEnabled: _, ...plain } = silentLogger
+    expect(logs(plain, 'debug')).toBe(true)
+    expect(logs(silentLogger, 'error')).toBe(false)
+  })
+})
+
+describe('withFields', () => {
+  it('adds its fields to every line; what the line says itself goes first', () => {
+    const { lines, logger } = capture()
+    const bound = withFields(withFields(logger, { event_id: 'e-1', handler: 'outer' }), { handler: 'inner' })
+    bound.info({ attempt: 1 }, 'handled')
+    bound.error({ event_id: 'e-2' }, 'failed')
+    expect(lines.map((line) => JSON.parse(line))).toMatchObject([
+      { event_id: 'e-1', handler: 'inner', attempt: 1, level: 'info' },
+      { event_id: 'e-2', handler: 'inner', level: 'error' },
+    ])
+  })
+
+  it('knows the levels of the logger it wraps', () => {
+    const { logger } = capture({ level: 'error' })
+    expect(logs(withFields(logger, {}), 'warn')).toBe(false)
+  })
+})
+
+describe('errorFields', () => {
+  it.each([
+    ['an error', new TypeError('bad'), { error: 'TypeError', error_message: 'bad' }],
+    ['text', 'just text', { error: 'NonError', error_message: 'just text' }],
+    ['undefined', undefined, { error: 'NonError', error_message: 'undefined' }],
+    ['null', null, { error: 'NonError', error_message: 'null' }],
+  ])('describes %s', (_title, thrown, fields) => {
+    expect(errorFields(thrown)).toEqual(fields)
+  })
+
+  it('cuts the message at 500 characters and takes out NUL', () => {
+    const { error_message: message } = errorFields(new Error(`a\u0000b${'x'.repeat(10_000)}`))
+    expect(message).toHaveLength(500)
+    expect(message).not.toContain('\u0000')
+  })
+
+  it('shows only what redact lets through, which sees the message before it is cut', () => {
+    const secret = `${'x'.repeat(495)} card 4111`
+    const redact = (message: string) => message.replace(/card \d+/, '[card]')
+    expect(errorFields(new Error(secret), redact).error_message).toBe(
+      `${'x'.repeat(495)} [card`.slice(0, 500),
+    )
+  })
+
+  it('shows nothing of the message when redact throws', () => {
+    const redact = () => {
+      throw new Error('in redact')
+    }
+    expect(errorFields(new Error('secret'), redact).error_message).toBe('[redact threw]')
+  })
+
+  it('survives values that cannot be looked at', () => {
+    const hostile = new Proxy(
+      {},
+      {
+        get: () => {
+          throw new Error('no')
+        },
+        ownKeys: () => {
+          throw new Error('no')
+        },
+      },
+    )
+    expect(errorFields(hostile)).toMatchObject({ error: 'NonError' })
+  })
+})
