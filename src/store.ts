@@ -65,6 +65,11 @@ export interface ClaimRequest {
   readonly suspects: number
   /** Rows younger than this are left alone. */
   readonly skipRecentMs: number
+  /**
+   * The last claim was cut short by its limit: a store may then look for rows never tried only, and answer
+   * `complete: false`. The caller asks without it again when fewer rows than the limit come back.
+   */
+  readonly expectsMore?: boolean
 }
 
 export interface ClaimedRow extends StoredEvent {

@@ -44,6 +44,7 @@ export class Poller {
   #suspects = true
   #soloInFlight = 0
   #waitsForRoom = false
+  #expectsMore = false
   /** Monotonic time of the last claim that worked. */
   lastClaimAt: number
 
@@ -171,6 +172,7 @@ export class Poller {
     const room = Math.min(limit, Math.max(1, cold.room))
     const scan = this.#floor.next()
     if (scan.sweep) this.#suspects = true
+    const expectsMore = this.#expectsMore && !scan.trailing
     const asked = clock.monotonic()
     const result = await store.claim({
       token: this.#options.newToken(),
@@ -181,10 +183,12 @@ export class Poller {
       fromSeq: scan.fromSeq,
       suspects: this.#suspects && this.#soloInFlight === 0 ? 1 : 0,
       skipRecentMs,
+      expectsMore,
     })
-    this.#suspects = false
+    if (!expectsMore) this.#suspects = false
     this.lastClaimAt = clock.monotonic()
-    this.#floor.scanned(scan, result)
+    this.#expectsMore = !result.complete && result.rows.length >= room
+    this.#floor.scanned(result)
     dispatcher.cold(result.rows.map((row) => this.#delivery(row, asked + leaseMs, false)))
     return { taken: result.rows.length, complete: result.complete }
   }

@@ -6,7 +6,10 @@ const TRAIL_MS = 1_000
 
 export interface Scan {
   readonly fromSeq: number
+  /** From 0. */
   readonly sweep: boolean
+  /** From where things stood a while ago, or from 0. */
+  readonly trailing: boolean
 }
 
 /**
@@ -45,17 +48,18 @@ export class ScanFloor {
     if (now - this.#sweptAt >= this.#sweepEveryMs) {
       this.#sweptAt = now
       this.#trailedAt = now
-      return { fromSeq: 0, sweep: true }
+      return { fromSeq: 0, sweep: true, trailing: true }
     }
     let fromSeq = Math.min(this.#cursor, rung)
-    if (now - this.#trailedAt >= TRAIL_MS) {
+    const trailing = now - this.#trailedAt >= TRAIL_MS
+    if (trailing) {
       this.#trailedAt = now
       fromSeq = Math.min(fromSeq, this.#trailing(now))
     }
-    return { fromSeq, sweep: false }
+    return { fromSeq, sweep: false, trailing }
   }
 
-  scanned(_scan: Scan, result: ClaimResult): void {
+  scanned(result: ClaimResult): void {
     this.#cursor = result.complete ? result.highSeq + 1 : result.nextSeq
     const now = this.#clock.monotonic()
     const last = this.#past[this.#past.length - 1]

@@ -45,7 +45,7 @@ export function findPgBouncer(): string | null {
 export async function startPgBouncer(
   binary: string,
   serverUrl: string,
-  serverConnections: number,
+  { serverConnections = 4, roundRobin = false }: { serverConnections?: number; roundRobin?: boolean } = {},
 ): Promise<PgBouncer> {
   const server = new URL(serverUrl)
   const home = fs.mkdtempSync(path.join(os.tmpdir(), 'aftercommit-pgbouncer-'))
@@ -61,12 +61,12 @@ export async function startPgBouncer(
 listen_addr = 127.0.0.1
 listen_port = ${port}
 unix_socket_dir =
-auth_type = any
+auth_type = trust
 auth_file = ${users}
 pool_mode = transaction
 default_pool_size = ${serverConnections}
 max_client_conn = 200
-server_round_robin = 1
+server_round_robin = ${roundRobin ? 1 : 0}
 `,
   )
   // It refuses to run as root.

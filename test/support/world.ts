@@ -90,8 +90,8 @@ export async function openWorld(url: string): Promise<World> {
     outbox: ({ doorbell = false, wrap = (store: PgStore) => store, ...options } = {}) => {
       const outbox = createOutbox<pg.PoolClient>({
         logger: silentLogger,
-        retry: { policy: fixedDelay(0) },
         ...options,
+        retry: { policy: fixedDelay(0), ...options.retry },
         poller: { pollIntervalMs: HOUR_MS, ...options.poller },
         dispatcher: { drainTimeoutMs: 200, ...options.dispatcher },
         store: wrap(postgresStore(newPool(), { table, doorbell })),

@@ -7,10 +7,16 @@ import { until, within } from '../support/waiting.js'
 
 const binary = findPgBouncer()
 
-describe.skipIf(binary === null)('behind PgBouncer in transaction mode', () => {
+const MANNERS = [
+  ['as it comes', {}],
+  ['that hands out its connections in turn', { roundRobin: true }],
+  ['with one server connection', { serverConnections: 1 }],
+] as const
+
+describe.skipIf(binary === null).each(MANNERS)('behind PgBouncer in transaction mode, %s,', (_manner, options) => {
   let bouncer: PgBouncer
   beforeAll(async () => {
-    bouncer = await startPgBouncer(binary as string, inject('postgresUrl'), 4)
+    bouncer = await startPgBouncer(binary as string, inject('postgresUrl'), options)
     return () => bouncer.stop()
   })
 

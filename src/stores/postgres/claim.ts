@@ -1,4 +1,3 @@
-import type { StoredEvent } from '../../core/stored-event.js'
 import type { ClaimedRow, ClaimRequest, ClaimResult, TypeFilter, UnroutableRequest } from '../../store.js'
 import { type Param, type Query, type Row, statement } from './driver.js'
 import type { Names } from './names.js'
@@ -7,10 +6,11 @@ import { FRESH, TIMED } from './schema.js'
 /** Ends the token of a row whose former owner vanished: it is tried alone, and charged if it vanishes again. */
 const SOLO = ':solo'
 
+/** What claimedRow() reads, in its order. */
 export const EVENT_COLUMNS = `e.event_id, e.seq, e.event_type, e.aggregate_type, e.aggregate_id, e.tenant_id,
   e.ordering_key, e.version, e.payload::text as payload, encode(e.payload_bytes, 'base64') as payload_bytes,
   e.headers::text as headers, e.metadata::text as metadata, date_part('epoch', e.occurred_at) * 1000 as occurred_at,
-  e.payload_size`
+  e.payload_size, e.attempts, e.handled_by::text as handled_by`
 
 const OUT = `event_id, seq, event_type, aggregate_type, aggregate_id, tenant_id, ordering_key, version, payload,
   payload_bytes, headers, metadata, occurred_at, payload_size, attempts, handled_by, locked_by`
@@ -29,32 +29,45 @@ const accepts = (n: number) => {
 export function claimStatements(names: Names) {
   const size = 'coalesce(nullif(payload_size, 0), pg_column_size(payload), 0) as size'
   const due = 'available_at <= now() and locked_until is null'
-  const high = `(select case when is_called then last_value else 0 end from ${names.sequence})`
   const stale = `available_at <= now() and (locked_until is null or locked_until < now())
       and created_at <= now() - $4::float8 * interval '1 ms' and not (${accepts(5)})`
+  const high = `(select case when is_called then last_value else 0 end from ${names.sequence})`
+  const fresh = (limit: string) => `
+  (select ctid, seq as fresh_seq, ${size} from ${names.events} where ${FRESH} and seq >= $5::bigint
+      and locked_until is null and ($6::float8 = 0 or created_at <= now() - $6::float8 * interval '1 ms')
+      and ${accepts(7)}
+    order by seq limit ${limit} for update skip locked)`
+  const timed = (limit: string) => `
+  (select ctid, null::bigint as fresh_seq, ${size} from ${names.events} where ${TIMED} and ${due} and ${accepts(7)}
+    order by available_at ${limit} for update skip locked)`
+  const within = 'total <= $4::float8 or total = size'
   return {
-    // $1 token, $2 lease ms, $3 limit, $4 most bytes, $5 from seq, $6 suspects, $7 skip recent ms, $8–$11 filter
+    // Only rows never tried, as long as there are plenty; nothing is summed up.
+    // $1 token, $2 lease ms, $3 limit, $4 most bytes, $5 from seq, $6 skip recent ms, $7–$10 filter
+    more: statement(`
+with fresh as materialized (${fresh('$3::int')})
+update ${names.events} e set locked_by = $1::text, locked_until = now() + $2::float8 * interval '1 ms'
+ where e.ctid = any(case when (select sum(size) from fresh) <= $4::float8 then array(select ctid from fresh) else array(
+   select ctid from (select ctid, size, sum(size) over (rows unbounded preceding) as total from fresh) sized
+    where ${within}) end)
+returning ${EVENT_COLUMNS}`),
+    // Everything that is due. $1–$10 as above, $11 suspects
     claim: statement(`
 with suspect as materialized (
-  (select ctid, null::bigint as fresh_seq, ${size} from ${names.events} where ${FRESH} and locked_until < now() and ${accepts(8)}
-    order by seq limit least($6::int, $3::int) for update skip locked)
+  (select ctid, null::bigint as fresh_seq, ${size} from ${names.events}
+    where ${FRESH} and locked_until < now() and ${accepts(7)}
+    order by seq limit least($11::int, $3::int) for update skip locked)
 ), suspect_timed as materialized (
   (select ctid, null::bigint as fresh_seq, ${size} from ${names.events}
-    where ${TIMED} and available_at <= now() and locked_until < now() and ${accepts(8)}
-    order by available_at limit least($6::int, $3::int) - (select count(*) from suspect) for update skip locked)
+    where ${TIMED} and available_at <= now() and locked_until < now() and ${accepts(7)}
+    order by available_at limit least($11::int, $3::int) - (select count(*) from suspect) for update skip locked)
 ), room as materialized (
   select $3::int - (select count(*) from suspect) - (select count(*) from suspect_timed) as n
-), timed as materialized (
-  (select ctid, null::bigint as fresh_seq, ${size} from ${names.events} where ${TIMED} and ${due} and ${accepts(8)}
-    order by available_at limit (select (n + 1) / 2 from room) for update skip locked)
-), fresh as materialized (
-  (select ctid, seq as fresh_seq, ${size} from ${names.events} where ${FRESH} and seq >= $5::bigint and locked_until is null
-      and ($7::float8 = 0 or created_at <= now() - $7::float8 * interval '1 ms') and ${accepts(8)}
-    order by seq limit (select n from room) - (select count(*) from timed) for update skip locked)
+), timed as materialized (${timed('limit (select (n + 1) / 2 from room)')}
+), fresh as materialized (${fresh('(select n from room) - (select count(*) from timed)')}
 ), timed_more as materialized ( -- what the fresh ones left
-  (select ctid, null::bigint as fresh_seq, ${size} from ${names.events} where ${TIMED} and ${due} and ${accepts(8)}
-    order by available_at offset (select count(*) from timed)
-    limit (select n from room) - (select count(*) from timed) - (select count(*) from fresh) for update skip locked)
+  ${timed(`offset (select count(*) from timed)
+    limit (select n from room) - (select count(*) from timed) - (select count(*) from fresh)`)}
 ), picked as materialized (
   select ctid, fresh_seq, size, sum(size) over (rows unbounded preceding) as total
     from (select * from suspect union all select * from suspect_timed union all select * from timed
@@ -64,16 +77,15 @@ with suspect as materialized (
       locked_by = case when e.locked_by is null then $1::text else $1::text || '${SOLO}' end,
       attempts = e.attempts + case when e.locked_by like '%${SOLO}' then 1 else 0 end,
       locked_until = now() + $2::float8 * interval '1 ms'
-    where e.ctid = any(array(select ctid from picked where total <= $4::float8 or total = size))
-  returning ${EVENT_COLUMNS}, e.attempts, e.handled_by::text as handled_by, e.locked_by
+    where e.ctid = any(array(select ctid from picked where ${within}))
+  returning ${EVENT_COLUMNS}, e.locked_by
 )
 select ${OUT} from got
 union all -- the last row sums up: highest seq, whether nothing was left out, the last fresh seq taken
 select null, ${high}, null, null, null, null, null,
   (select case when picked.n < $3::int and picked.n = picked.taken then 1 else 0 end
-     from (select count(*) as n, count(*) filter (where total <= $4::float8 or total = size) as taken from picked) picked),
-  null, null, null, null, null, null,
-  (select max(fresh_seq) from picked where total <= $4::float8 or total = size), null, null`),
+     from (select count(*) as n, count(*) filter (where ${within}) as taken from picked) picked),
+  null, null, null, null, null, null, (select max(fresh_seq) from picked where ${within}), null, null`),
     // $1 token, $2 lease ms, $3 limit, $4 older than ms, $5–$8 filter
     unroutable: statement(`
 update ${names.events} e set locked_by = $1::text, locked_until = now() + $2::float8 * interval '1 ms'
@@ -81,7 +93,7 @@ update ${names.events} e set locked_by = $1::text, locked_until = now() + $2::fl
    array(select ctid from ${names.events} where ${FRESH} and ${stale} order by seq limit $3::int for update skip locked)
    || array(select ctid from ${names.events} where ${TIMED} and ${stale}
       order by available_at limit $3::int for update skip locked))
-returning ${EVENT_COLUMNS}, e.attempts, e.handled_by::text as handled_by, e.locked_by`),
+returning ${EVENT_COLUMNS}`),
   }
 }
 
@@ -89,25 +101,23 @@ type Statements = ReturnType<typeof claimStatements>
 
 export async function claim(sql: Statements, query: Query, request: ClaimRequest): Promise<ClaimResult> {
   const { token, leaseMs, limit, maxBytes, fromSeq, suspects, skipRecentMs } = request
-  const rows = await query(sql.claim, [
-    token,
-    leaseMs,
-    limit,
-    maxBytes,
-    fromSeq,
-    suspects,
-    skipRecentMs,
-    ...filterParams(request.accept),
-  ])
-  const claimed: ClaimedRow[] = []
-  for (let i = 0; i < rows.length - 1; i++) claimed.push(claimedRow(rows[i] as Row))
+  const params = [token, leaseMs, limit, maxBytes, fromSeq, skipRecentMs, ...filterParams(request.accept)]
+  if (request.expectsMore && suspects === 0) {
+    const more = inOrder((await query(sql.more, params)).map((row) => claimedRow(row, token)))
+    return { rows: more, highSeq: 0, complete: false, nextSeq: (more.at(-1)?.seq ?? fromSeq - 1) + 1 }
+  }
+  const rows = await query(sql.claim, [...params, suspects])
   const summary = rows[rows.length - 1] as Row
   return {
-    rows: claimed.sort((a, b) => a.seq - b.seq),
+    rows: inOrder(rows.slice(0, -1).map((row) => claimedRow(row, row[16] as string))),
     highSeq: Number(summary[1]),
     complete: Number(summary[7]) === 1,
     nextSeq: summary[14] === null ? fromSeq : Number(summary[14]) + 1,
   }
+}
+
+function inOrder(rows: ClaimedRow[]): ClaimedRow[] {
+  return rows.sort((a, b) => a.seq - b.seq)
 }
 
 export async function claimUnroutable(
@@ -123,7 +133,7 @@ export async function claimUnroutable(
     olderThanMs,
     ...filterParams(request.known),
   ])
-  return rows.map(claimedRow)
+  return rows.map((row) => claimedRow(row, token))
 }
 
 function filterParams(filter: TypeFilter): Param[] {
@@ -135,22 +145,8 @@ function filterParams(filter: TypeFilter): Param[] {
   ]
 }
 
-function claimedRow(row: Row): ClaimedRow {
-  const token = row[16] as string
-  return {
-    ...storedEvent(row),
-    seq: Number(row[1]),
-    attempts: Number(row[14]),
-    handledBy: row[15] === null ? NOBODY : (JSON.parse(row[15] as string) as string[]),
-    token,
-    suspect: token.endsWith(SOLO),
-  }
-}
-
-const NOBODY: readonly string[] = []
-
-/** The first columns of every select that returns events. */
-export function storedEvent(row: Row): StoredEvent {
+/** Written out field by field: this runs for every event. */
+export function claimedRow(row: Row, token: string): ClaimedRow {
   const bytes = row[9] as string | null
   return {
     eventId: row[0] as string,
@@ -166,5 +162,12 @@ export function storedEvent(row: Row): StoredEvent {
     metadata: row[11] === null ? null : JSON.parse(row[11] as string),
     occurredAtMs: Math.round(Number(row[12])),
     payloadSize: Number(row[13]),
+    seq: Number(row[1]),
+    attempts: Number(row[14]),
+    handledBy: row[15] === null ? NOBODY : (JSON.parse(row[15] as string) as string[]),
+    token,
+    suspect: token.endsWith(SOLO),
   }
 }
+
+const NOBODY: readonly string[] = []

@@ -12,6 +12,7 @@ import {
 /** A statement that takes longer than this is taken for a dead connection, and the connection is replaced. */
 const ANSWER_WITHIN_MS = 20_000
 
+/** Session settings of the outbox's own connections; taken back before a connection returns to the pool. */
 const SETTINGS = {
   // The claim's indexes are always right, also while the planner has no statistics of a young table.
   enable_seqscan: 'off',
@@ -19,10 +20,7 @@ const SETTINGS = {
   // Claims under REPEATABLE READ would fail instead of skipping what others took.
   default_transaction_isolation: 'read committed',
 }
-const configure = statement(
-  `select ${Object.entries(SETTINGS).map(([name, value]) => `set_config('${name}', '${value}', false)`)}`,
-)
-const restore = Object.keys(SETTINGS).map((name) => statement(`reset ${name}`))
+
 const pid = statement('select pg_backend_pid()')
 const slowPid = statement('select pg_backend_pid(), pg_sleep(0.02)::text')
 
@@ -32,12 +30,19 @@ const slowPid = statement('select pg_backend_pid(), pg_sleep(0.02)::text')
  */
 export class Connection {
   readonly #driver: PostgresDriver<unknown>
+  readonly #configure: Statement
+  readonly #restore: readonly Statement[]
   #session: Promise<Session> | null = null
   #open = false
   #configured = true
 
-  constructor(driver: PostgresDriver<unknown>) {
+  constructor(driver: PostgresDriver<unknown>, more: Readonly<Record<string, string>> = {}) {
+    const settings = Object.entries({ ...SETTINGS, ...more })
     this.#driver = driver
+    this.#configure = statement(
+      `select ${settings.map(([name, value]) => `set_config('${name}', '${value}', false)`).join(', ')}`,
+    )
+    this.#restore = settings.map(([name]) => statement(`reset ${name}`))
   }
 
   async open(configured: boolean): Promise<void> {
@@ -52,7 +57,7 @@ export class Connection {
     if (!session) return
     let broken = false
     if (this.#configured) {
-      for (const reset of restore) await answered(session.query(reset, [])).catch(() => (broken = true))
+      for (const reset of this.#restore) await answered(session.query(reset, [])).catch(() => (broken = true))
     }
     session.release(broken)
   }
@@ -83,7 +88,7 @@ export class Connection {
     const session = await this.#driver.reserve()
     if (!this.#configured) return session
     try {
-      await answered(session.query(configure, []))
+      await answered(session.query(this.#configure, []))
       return session
     } catch (error) {
       session.release(true)

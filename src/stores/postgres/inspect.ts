@@ -1,6 +1,6 @@
-import type { EventFilter, EventRecord, EventStatusName, StoreStats } from '../../store.js'
+import type { EventFilter, EventRecord, EventStatusName, Failure, StoreStats } from '../../store.js'
 import { EventStatus } from '../../store.js'
-import { EVENT_COLUMNS, storedEvent } from './claim.js'
+import { claimedRow, EVENT_COLUMNS } from './claim.js'
 import { type Param, type Query, statement } from './driver.js'
 import type { Names } from './names.js'
 import { FRESH, TIMED } from './schema.js'
@@ -26,7 +26,7 @@ select (select count(*) from ${names.events} where ${FRESH}) + (select count(*) 
     (select available_at from ${names.events} where ${TIMED} order by available_at limit 1)))) * 1000
   from ${names.instances}`),
     list: statement(`
-select ${EVENT_COLUMNS}, status, attempts, handled_by::text, failures::text, last_error, locked_by,
+select ${EVENT_COLUMNS}, status, failures::text, last_error, locked_by,
   ${epoch('locked_until')}, ${epoch('available_at')}, ${epoch('created_at')}, ${epoch('done_at')}
   from ${names.events} e where ${FILTER}`),
     retry: statement(`
@@ -71,23 +71,24 @@ export async function list(
   query: Query,
   filter: EventFilter,
 ): Promise<readonly EventRecord[]> {
-  return (await query(sql.list, filterParams(filter, 100))).map((row) => ({
-    ...storedEvent(row),
-    seq: Number(row[1]),
-    status: STATUS_NAMES[Number(row[14])] as EventStatusName,
-    attempts: Number(row[15]),
-    handledBy: parsed(row[16], []),
-    failures: parsed<{ at: string; handler: string | null; instance: string; message: string }[]>(
-      row[17],
-      [],
-    ).map((failure) => ({ ...failure, at: new Date(failure.at) })),
-    lastError: row[18] as string | null,
-    lockedBy: row[19] as string | null,
-    lockedUntil: date(row[20]),
-    availableAt: date(row[21]) as Date,
-    createdAt: date(row[22]) as Date,
-    doneAt: date(row[23]),
-  }))
+  return (await query(sql.list, filterParams(filter, 100))).map((row) => {
+    const { token: _token, suspect: _suspect, ...stored } = claimedRow(row, '')
+    return {
+      ...stored,
+      status: STATUS_NAMES[Number(row[16])] as EventStatusName,
+      failures: parsed<StoredFailure[]>(row[17], []).map((failure) => ({ ...failure, at: new Date(failure.at) })),
+      lastError: row[18] as string | null,
+      lockedBy: row[19] as string | null,
+      lockedUntil: date(row[20]),
+      availableAt: date(row[21]) as Date,
+      createdAt: date(row[22]) as Date,
+      doneAt: date(row[23]),
+    }
+  })
+}
+
+interface StoredFailure extends Failure {
+  readonly at: string
 }
 
 function parsed<T>(text: unknown, otherwise: T): T {

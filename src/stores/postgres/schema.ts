@@ -19,30 +19,31 @@ export function migrationsFor(names: Names): readonly Migration[] {
       sql: `
 create sequence if not exists ${names.sequence};
 create table if not exists ${names.events} (
-  event_id text collate "C" primary key,
+  -- what a claim looks at comes first
   seq bigint not null default nextval('${names.sequence}'),
+  created_at timestamptz not null default statement_timestamp(),
+  available_at timestamptz not null default statement_timestamp(),
+  status smallint not null default 0,
+  attempts int not null default 0,
+  version int not null default 1,
+  payload_size int not null default 0,
   event_type text collate "C" not null,
+  locked_until timestamptz,
+  locked_by text collate "C",
+  event_id text collate "C" primary key,
   aggregate_type text collate "C" not null default '__GLOBAL__',
   aggregate_id text collate "C",
   tenant_id text collate "C",
   ordering_key text collate "C" check (ordering_key <> ''),
-  version int not null default 1,
+  occurred_at timestamptz not null default statement_timestamp(),
   payload json,
   payload_bytes bytea,
   headers json,
   metadata json,
-  status smallint not null default 0,
-  attempts int not null default 0,
-  available_at timestamptz not null default statement_timestamp(),
-  occurred_at timestamptz not null default statement_timestamp(),
-  created_at timestamptz not null default statement_timestamp(),
-  done_at timestamptz,
-  last_error text,
-  locked_by text collate "C",
-  locked_until timestamptz,
   handled_by json,
   failures json,
-  payload_size int not null default 0
+  last_error text,
+  done_at timestamptz
 ) with (
   fillfactor = 45,
   autovacuum_vacuum_scale_factor = 0.05,

@@ -57,7 +57,8 @@ export class PostgresStore<Client> implements EventStore<Client> {
     this.#names = namesOf(options)
     driver.prepare = options.prepare ?? false
     const anyClient = driver as unknown as PostgresDriver<unknown>
-    this.#claims = new Connection(anyClient)
+    // A claim that a crash of the server undoes is made again; only outcomes must last.
+    this.#claims = new Connection(anyClient, { synchronous_commit: 'off' })
     this.#settles = new Connection(anyClient)
     this.#doorbell = new Doorbell(anyClient, this.#names.channel, this.#settles.query)
     this.capabilities = {
