@@ -33,7 +33,7 @@ export class Screen {
       `handled ${number.format(handled).padStart(6)}`,
       `lag ${number.format(Math.round(lagMs)).padStart(5)} ms`,
     ].join('   ')
-    if (this.#out.isTTY) this.#out.write(`\r\x1b[2K${line.slice(0, this.#out.columns - 1)}`)
+    if (this.#out.isTTY) this.#out.write(`\r\x1b[2K${line.slice(0, (this.#out.columns || 80) - 1)}`)
     else if (seconds - this.#printedAt >= 0.95) {
       this.#printedAt = seconds
       this.say(line)

@@ -12,8 +12,12 @@ const { status } = spawnSync(process.execPath, [tsc, '-p', 'tsconfig.build.json'
   stdio: 'inherit',
 })
 if (status === 0) {
-  fs.rmSync(path.join(root, 'dist'), { recursive: true, force: true })
-  fs.renameSync(fresh, path.join(root, 'dist'))
+  // Aside first, so that dist/ is never half removed for those who are running from it.
+  const dist = path.join(root, 'dist')
+  const old = `${fresh}-old`
+  if (fs.existsSync(dist)) fs.renameSync(dist, old)
+  fs.renameSync(fresh, dist)
+  fs.rmSync(old, { recursive: true, force: true })
 } else {
   fs.rmSync(fresh, { recursive: true, force: true })
   process.exitCode = status ?? 1

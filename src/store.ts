@@ -90,6 +90,8 @@ export interface ClaimResult {
   readonly complete: boolean
   /** When not complete: where a scan for rows never tried goes on. */
   readonly nextSeq: number
+  /** How long until the next delayed row, of whatever type, is due; null when there is none or nobody looked. */
+  readonly nextDueMs: number | null
 }
 
 export interface UnroutableRequest {

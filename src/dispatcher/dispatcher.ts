@@ -30,6 +30,8 @@ export interface DispatcherOptions {
   readonly logger: Logger
   readonly redact: Redact | undefined
   readonly metrics: MetricsExporter | undefined
+  /** Its lease was over before it could be started. */
+  onDropped(delivery: Delivery): void
   /** The cold queue has room for another claim. */
   onRoom(): void
 }
@@ -41,7 +43,7 @@ export class Dispatcher {
   #workers = 0
   #starting = 0
   #turn = 0
-  #paused = false
+  #paused = true
 
   constructor(options: DispatcherOptions) {
     this.#options = options
@@ -56,12 +58,13 @@ export class Dispatcher {
     this.#wake()
   }
 
-  /** Queues what a claim brought. What is still running here is put off instead of being run beside itself. */
+  /** Queues what a claim brought. What still runs here is put off; while paused everything is given back. */
   cold(deliveries: readonly Delivery[]): void {
     const { inFlight, cold, settler, metrics } = this.#options
     for (const delivery of deliveries) {
-      if (inFlight.has(delivery.event.eventId)) {
-        settler.add(settlementOf(delivery, { outcome: 'release', delayMs: 1_000 }), null)
+      if (this.#paused || inFlight.has(delivery.event.eventId)) {
+        const delayMs = this.#paused ? 0 : 1_000
+        settler.add(settlementOf(delivery, { outcome: 'release', delayMs }), delivery)
         continue
       }
       inFlight.add(delivery)
@@ -119,11 +122,11 @@ export class Dispatcher {
   }
 
   async #deliver(delivery: Delivery): Promise<void> {
-    const { clock, inFlight, settler, metrics } = this.#options
+    const { clock, settler, metrics } = this.#options
     const now = clock.monotonic()
     if (delivery.lost || now >= delivery.leasedUntil) {
-      inFlight.remove(delivery)
       metrics?.count('lease_lost', 1, { eventType: delivery.event.eventType })
+      this.#options.onDropped(delivery)
       return
     }
     delivery.startedAt = now

@@ -38,6 +38,7 @@ export class Settler {
   #timer: Timer | null = null
   #failures = 0
   #closed = false
+  #eager = 0
   #waiting: (() => void)[] = []
   #wakeRetry: (() => void) | null = null
 
@@ -51,9 +52,24 @@ export class Settler {
 
   add(settlement: Settlement, delivery: Delivery | null): void {
     this.#entries.push({ settlement, delivery })
-    if (this.#writing) return
-    if (this.#entries.length >= BATCH) this.#write()
+    this.#schedule()
+  }
+
+  #schedule(): void {
+    if (this.#writing || this.#entries.length === 0) return
+    if (this.#entries.length >= BATCH || this.#eager > 0) this.#write()
     else this.#timer ??= this.#options.clock.setTimer(() => this.#write(), WAIT_MS)
+  }
+
+  /** While `work` runs outcomes do not wait for company. */
+  async eagerly<T>(work: () => Promise<T>): Promise<T> {
+    this.#eager++
+    this.#schedule()
+    try {
+      return await work()
+    } finally {
+      this.#eager--
+    }
   }
 
   /** Resolves when there is room for more outcomes. */
@@ -85,6 +101,7 @@ export class Settler {
     if (this.#writing) return
     this.#writing = this.#writeAll().finally(() => {
       this.#writing = null
+      this.#schedule()
     })
   }
 
@@ -105,9 +122,7 @@ export class Settler {
         if (await this.#giveUpAfter(error)) return
       }
       // A small rest waits for company instead of costing a statement of its own.
-      if (this.#failures === 0 && this.#entries.length < BATCH / 4 && this.#entries.length > 0) {
-        await new Promise<void>((resolve) => this.#options.clock.setTimer(resolve, 1))
-      }
+      if (this.#failures === 0 && this.#entries.length < BATCH && this.#eager === 0) return
     }
   }
 

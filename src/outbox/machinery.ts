@@ -45,6 +45,7 @@ export class Machinery<Client> {
   /** What the registry knows of them. */
   #flushed = { done: 0, failed: 0, dead: 0 }
   #claims = 0
+  #helpers = 0
   #starting: Promise<void> | null = null
   #stopping: Promise<void> | null = null
 
@@ -76,6 +77,7 @@ export class Machinery<Client> {
       interceptors: settings.interceptors,
       createScope: settings.createScope,
       redact,
+      onDropped: (delivery) => this.#forget(delivery),
       onRoom: () => this.poller.hasRoom(),
     })
     this.poller = new Poller({
@@ -139,18 +141,39 @@ export class Machinery<Client> {
     return this.#stopping
   }
 
-  /** Claims one batch by hand and waits until it is settled. */
+  /** Claims one batch by hand, handles it, and waits until it is settled. */
   async poll(limit?: number): Promise<number> {
-    const taken = await this.poller.poll(limit)
-    const unroutable = limit === undefined && !this.#starting ? await this.#janitor.claimUnroutable() : 0
-    await this.#quiet()
-    return taken + unroutable
+    return this.#byHand(async () => {
+      const taken = await this.poller.poll(limit)
+      const unroutable = limit === undefined ? await this.#janitor.claimUnroutable() : 0
+      await this.#quiet()
+      return taken + unroutable
+    })
   }
 
   async drain(): Promise<void> {
-    await this.#quiet()
-    while ((await this.poll()) > 0);
-    await this.#quiet()
+    await this.#byHand(async () => {
+      await this.#quiet()
+      while ((await this.poll()) > 0);
+      await this.#quiet()
+    })
+  }
+
+  /** An outbox that is not started handles events only while somebody asks it to. */
+  async #byHand<T>(work: () => Promise<T>): Promise<T> {
+    if (this.#starting) return work()
+    if (this.#helpers++ === 0) {
+      this.#dispatcher.resume()
+      this.#keeper.start()
+    }
+    try {
+      return await work()
+    } finally {
+      if (--this.#helpers === 0 && !this.#starting) {
+        for (const delivery of this.#dispatcher.pause()) this.#giveBack(delivery)
+        await this.#keeper.stop()
+      }
+    }
   }
 
   async stats(): Promise<OutboxStats> {
@@ -191,18 +214,11 @@ export class Machinery<Client> {
   }
 
   /** Until everything that is in memory is handled and written. */
-  async #quiet(): Promise<void> {
-    for (;;) {
-      const idle = this.#inFlight.idle()
-      let done = false
-      void idle.then(() => {
-        done = true
-      })
-      // Handlers add outcomes while we wait: keep writing them instead of waiting for the settler's own timer.
-      await Promise.race([idle, this.#settler.flush().then(() => new Promise((r) => setImmediate(r)))])
-      if (done || this.#inFlight.size === 0) break
-    }
-    await this.#settler.flush()
+  #quiet(): Promise<void> {
+    return this.#settler.eagerly(async () => {
+      await this.#inFlight.idle()
+      await this.#settler.flush()
+    })
   }
 
   async #start(): Promise<void> {
@@ -226,17 +242,12 @@ export class Machinery<Client> {
 
   async #stop(): Promise<void> {
     this.publisher.accepting = false
-    const waiting = this.#dispatcher.pause()
-    for (const delivery of waiting) this.#giveBack(delivery)
-    // Claims under way still arrive; they are given back as well.
-    await this.poller.stop()
     for (const delivery of this.#dispatcher.pause()) this.#giveBack(delivery)
     await this.#finish()
     await this.#janitor.stop()
     await this.#doorbell.close()
     await this.#keeper.stop()
     await this.#store.close()
-    this.#dispatcher.resume()
   }
 
   /** Until the handlers under way have ended and everything is written, or the drain timeout is over. */
@@ -249,9 +260,13 @@ export class Machinery<Client> {
         resolve()
       }, drainTimeoutMs)
     })
-    await Promise.race([this.#inFlight.idle(), over])
-    await this.#settler.flush()
+    await this.#settler.eagerly(async () => {
+      await Promise.race([Promise.all([this.poller.stop(), this.#inFlight.idle()]), over])
+      await this.#settler.flush()
+    })
     deadline?.cancel()
+    // From now on nothing is tried twice: the application is about to close its connections.
+    this.#settler.giveUp()
   }
 
   /** The shutdown deadline: handlers are told, and what they hold is given back. */
@@ -269,12 +284,14 @@ export class Machinery<Client> {
     this.#settler.add(settlementOf(delivery, { outcome: 'release', delayMs: 0 }), delivery)
   }
 
+  #forget(delivery: Delivery): void {
+    this.#inFlight.remove(delivery)
+    if (delivery.suspect) this.poller.soloEnded(delivery)
+  }
+
   #onSettled(delivery: Delivery | null, settlement: Settlement, settled: boolean): void {
     const { logger, metrics } = this.#settings
-    if (delivery) {
-      this.#inFlight.remove(delivery)
-      if (delivery.suspect) this.poller.soloEnded()
-    }
+    if (delivery) this.#forget(delivery)
     if (!settled) {
       if (!delivery) return
       metrics?.count('lease_lost', 1, { eventType: delivery.event.eventType })
@@ -305,6 +322,16 @@ export class Machinery<Client> {
     )
   }
 
+  /** The lag costs a statement, so only for those who want to see it. */
+  async #gauge(): Promise<void> {
+    const { metrics } = this.#settings
+    if (!metrics) return
+    metrics.gauge('hot_queue_depth', this.#hot.length)
+    metrics.gauge('cold_queue_depth', this.#cold.length)
+    metrics.gauge('in_flight', this.#inFlight.size)
+    metrics.gauge('oldest_lag_ms', (await this.#store.stats()).oldestLagMs)
+  }
+
   async #heartbeat(stopped: boolean): Promise<void> {
     const counters = { ...this.#counters }
     const instance: InstanceRecord = {
@@ -318,5 +345,6 @@ export class Machinery<Client> {
     }
     await this.#store.heartbeat(instance, stopped)
     this.#flushed = counters
+    await this.#gauge()
   }
 }

@@ -130,14 +130,14 @@ export class Publisher<Client> {
 
   /** A commit that nobody reports: looks for the row when it is likely to be there. */
   nudge(pending: readonly Pending[]): void {
-    for (const { seq } of pending) {
-      for (const delay of [10, 100, 1_000]) {
-        const timer = this.#options.clock.setTimer(() => {
-          this.#options.poller.wake(seq)
-          this.#options.doorbell.ring(seq)
-        }, delay)
-        timer.unref?.()
-      }
+    if (pending.length === 0) return
+    const lowest = Math.min(...pending.map((one) => one.seq))
+    for (const delay of [10, 100, 1_000]) {
+      const timer = this.#options.clock.setTimer(() => {
+        this.#options.poller.wake(lowest)
+        this.#options.doorbell.ring(lowest)
+      }, delay)
+      timer.unref?.()
     }
   }
 

@@ -31,9 +31,11 @@ export class DebouncedDoorbell {
 
   /** Rings what is waiting and resolves when it is out. */
   async close(): Promise<void> {
-    this.#disarm()
-    if (this.#pending && !this.#ringing) this.#ring()
-    await this.#ringing
+    do {
+      this.#disarm()
+      if (this.#pending && !this.#ringing) this.#ring()
+      await this.#ringing
+    } while (this.#pending)
     this.#disarm()
   }
 

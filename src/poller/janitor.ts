@@ -5,7 +5,6 @@ import type { EventStore, SeenInstance, TypeFilter } from '../store.js'
 import type { Poller } from './poller.js'
 
 const PRUNE_BATCH = 1_000
-const PRUNE_BATCHES = 50
 export const REGISTERED_MS = 7 * 24 * 3_600_000
 
 export interface JanitorOptions {
@@ -31,6 +30,7 @@ export class Janitor {
   #timer: Timer | null = null
   #running = false
   #busy: Promise<void> | null = null
+  #cleaning: Promise<void> | null = null
   #cleanedAt = Number.NEGATIVE_INFINITY
 
   constructor(options: JanitorOptions) {
@@ -55,6 +55,7 @@ export class Janitor {
     this.#timer?.cancel()
     this.#timer = null
     await this.#busy
+    await this.#cleaning
     await this.#attempt('heartbeat', () => this.#options.heartbeat(true))
   }
 
@@ -90,7 +91,10 @@ export class Janitor {
     const cleanEvery = Math.max(pollIntervalMs, Math.min(unroutableGraceMs, pollIntervalMs * 12))
     if (clock.monotonic() - this.#cleanedAt < cleanEvery) return
     this.#cleanedAt = clock.monotonic()
-    await this.#attempt('housekeeping', () => this.#clean())
+    // Not awaited: pruning a large table must not hold up the heartbeat.
+    this.#cleaning ??= this.#attempt('housekeeping', () => this.#clean()).finally(() => {
+      this.#cleaning = null
+    })
   }
 
   async #clean(): Promise<void> {
@@ -99,7 +103,7 @@ export class Janitor {
     if (!this.#isFirst(seen)) return
     await this.claimUnroutable()
     await store.pruneInstances(REGISTERED_MS)
-    for (let batch = 0; doneMs > 0 && batch < PRUNE_BATCHES && this.#running; batch++) {
+    while (doneMs > 0 && this.#running) {
       if ((await store.pruneDone(doneMs, PRUNE_BATCH)) < PRUNE_BATCH) return
     }
   }

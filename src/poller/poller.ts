@@ -1,16 +1,19 @@
 import { captureContext } from '../ambient.js'
 import type { EventCatalog } from '../core/catalog.js'
-import type { Clock, Timer } from '../core/clock.js'
+import type { Clock } from '../core/clock.js'
 import { EventEnvelope } from '../core/envelope.js'
 import type { BoundedQueue } from '../dispatcher/bounded-queue.js'
 import { Delivery } from '../dispatcher/delivery.js'
 import type { Dispatcher } from '../dispatcher/dispatcher.js'
 import type { Routes } from '../dispatcher/routing.js'
 import { errorFields, type Logger } from '../observe/logger.js'
-import type { ClaimedRow, EventStore } from '../store.js'
+import type { ClaimedRow, EventStore, TypeFilter } from '../store.js'
+import { Alarm } from './alarm.js'
 import { ScanFloor } from './scan-floor.js'
 
 const RETRY_MS = [100, 500, 2_000, 5_000]
+/** Rows that come due one after the other are not claimed more often than this. */
+const MIN_WAIT_MS = 20
 
 export interface PollerOptions {
   readonly store: Pick<EventStore, 'claim' | 'claimUnroutable'>
@@ -33,40 +36,38 @@ export class Poller {
   readonly #options: PollerOptions
   readonly #inOwnContext = captureContext()
   readonly #floor: ScanFloor
+  readonly #alarm: Alarm
   #running = false
   #loop: Promise<void> | null = null
   #claiming: Promise<unknown> = Promise.resolve()
   #woken = false
-  #wakeSleeper: (() => void) | null = null
-  #alarms = new Set<Timer>()
-  #nextPollAt = 0
-  #failures = 0
-  #suspects = true
-  #soloInFlight = 0
   #waitsForRoom = false
   #expectsMore = false
+  #sweepAt = 0
+  #failures = 0
+  #suspects = true
+  #solo: Delivery | null = null
   /** Monotonic time of the last claim that worked. */
   lastClaimAt: number
 
   constructor(options: PollerOptions) {
     this.#options = options
-    this.#floor = new ScanFloor(options.clock, options.pollIntervalMs)
+    this.#floor = new ScanFloor(options.clock)
+    this.#alarm = new Alarm(options.clock)
     this.lastClaimAt = options.clock.monotonic()
   }
 
   start(): void {
     if (this.#running) return
     this.#running = true
-    this.#floor.reset()
+    this.#sweepAt = 0
     this.#loop = this.#inOwnContext(() => this.#run())
   }
 
   /** Resolves when no claim is under way any more. */
   async stop(): Promise<void> {
     this.#running = false
-    this.#wakeSleeper?.()
-    for (const alarm of this.#alarms) alarm.cancel()
-    this.#alarms.clear()
+    this.#alarm.ring()
     await this.#loop
     await this.#claiming
   }
@@ -75,66 +76,57 @@ export class Poller {
   wake(lowestSeq: number | null): void {
     if (lowestSeq !== null) this.#floor.lower(lowestSeq)
     this.#woken = true
-    if (!this.#waitsForRoom) this.#wakeSleeper?.()
+    if (!this.#waitsForRoom) this.#alarm.ring()
   }
 
   /** Something will be due by then. */
   wakeIn(delayMs: number): void {
-    if (!this.#running || delayMs > this.#options.pollIntervalMs) return
-    const alarm = this.#options.clock.setTimer(() => {
-      this.#alarms.delete(alarm)
-      this.wake(null)
-    }, delayMs)
-    alarm.unref?.()
-    this.#alarms.add(alarm)
+    this.#alarm.set(this.#options.clock.monotonic() + delayMs)
   }
 
   /** Handlers changed: rows that were passed over may be ours now. */
   rescan(): void {
-    this.#floor.reset()
+    this.#sweepAt = 0
     this.wake(null)
   }
 
-  /** The cold queue has room for a batch again. */
+  /** The cold queue may have room for a batch again. */
   hasRoom(): void {
-    if (this.#waitsForRoom && this.#roomForBatch()) this.#wakeSleeper?.()
+    if (this.#waitsForRoom && this.#roomForBatch()) this.#alarm.ring()
   }
 
   /** A row whose former owner vanished is through; the next one may be tried. */
-  soloEnded(): void {
-    this.#soloInFlight--
+  soloEnded(delivery: Delivery): void {
+    if (this.#solo !== delivery) return
+    this.#solo = null
     this.#suspects = true
     this.wake(null)
   }
 
   /** One claim by hand over everything that is due. Returns how many rows it brought. */
   async poll(limit = this.#options.batchSize): Promise<number> {
-    this.#floor.reset()
-    this.#suspects = true
+    this.#sweepAt = 0
     return (await this.#claim(limit)).taken
   }
 
   async #run(): Promise<void> {
-    const { clock, pollIntervalMs, logger } = this.#options
+    const { batchSize, logger } = this.#options
     while (this.#running) {
       this.#woken = false
-      let again = false
       try {
-        if (clock.monotonic() >= this.#nextPollAt) this.#nextPollAt = clock.monotonic() + pollIntervalMs
-        again = !(await this.#claim(this.#options.batchSize)).complete
+        const { complete } = await this.#claim(batchSize)
         if (this.#failures > 0) logger.info({}, 'the database answers again')
         this.#failures = 0
+        if (this.#running && !this.#roomForBatch()) {
+          this.#waitsForRoom = true
+          await this.#alarm.sleep()
+          this.#waitsForRoom = false
+        } else if (this.#running && complete && !this.#woken) await this.#sleep()
       } catch (error) {
         if (this.#failures === 0) logger.warn(errorFields(error), 'events could not be claimed; trying again')
-        await this.#sleep(RETRY_MS[Math.min(this.#failures++, RETRY_MS.length - 1)] as number)
-        continue
+        this.#sweepAt = 0
+        await this.#pause(RETRY_MS[Math.min(this.#failures++, RETRY_MS.length - 1)] as number)
       }
-      if (!this.#running) return
-      if (!this.#roomForBatch()) {
-        this.#waitsForRoom = true
-        await this.#sleep(null)
-        this.#waitsForRoom = false
-      } else if (!again && !this.#woken) await this.#sleep(Math.max(0, this.#nextPollAt - clock.monotonic()))
     }
   }
 
@@ -143,19 +135,21 @@ export class Poller {
     return cold.length === 0 || (cold.room >= batchSize && cold.roomBytes >= cold.maxBytes / 4)
   }
 
-  /** Until woken or, if given, until the time is over. */
-  #sleep(ms: number | null): Promise<void> {
-    return new Promise((resolve) => {
-      let timer: Timer | null = null
-      const wake = () => {
-        timer?.cancel()
-        this.#wakeSleeper = null
-        resolve()
-      }
-      this.#wakeSleeper = wake
-      if (ms !== null) timer = this.#options.clock.setTimer(wake, ms)
-      if (!this.#running) wake()
-    })
+  /** Until woken, until something is due, or until the next poll. */
+  async #sleep(): Promise<void> {
+    this.#alarm.set(this.#sweepAt)
+    await this.#alarm.sleep()
+    this.#alarm.rang()
+  }
+
+  /** A moment in which nothing is tried, however often the doorbell rings. */
+  async #pause(ms: number): Promise<void> {
+    const until = this.#options.clock.monotonic() + ms
+    while (this.#running && this.#options.clock.monotonic() < until) {
+      this.#alarm.set(until)
+      await this.#alarm.sleep()
+      this.#alarm.rang()
+    }
   }
 
   /** One claim at a time, whoever asks. */
@@ -166,14 +160,16 @@ export class Poller {
   }
 
   async #claimNow(limit: number): Promise<{ taken: number; complete: boolean }> {
-    const { store, clock, routes, cold, dispatcher, leaseMs, skipRecentMs } = this.#options
+    const { store, clock, routes, cold, dispatcher, leaseMs, skipRecentMs, pollIntervalMs } = this.#options
+    const asked = clock.monotonic()
+    const sweep = asked >= this.#sweepAt
+    if (sweep) this.#sweepAt = asked + pollIntervalMs
     const accept = routes.filter()
     if (accept.names.length === 0 && accept.prefixes.length === 0) return { taken: 0, complete: true }
     const room = Math.min(limit, Math.max(1, cold.room))
-    const scan = this.#floor.next()
-    if (scan.sweep) this.#suspects = true
-    const expectsMore = this.#expectsMore && !scan.trailing
-    const asked = clock.monotonic()
+    const scan = this.#floor.next(sweep)
+    if (sweep) this.#suspects = true
+    const expectsMore = this.#expectsMore && !scan.trailing && !this.#suspects
     const result = await store.claim({
       token: this.#options.newToken(),
       leaseMs,
@@ -181,20 +177,21 @@ export class Poller {
       maxBytes: Math.max(1, cold.roomBytes),
       accept,
       fromSeq: scan.fromSeq,
-      suspects: this.#suspects && this.#soloInFlight === 0 ? 1 : 0,
+      suspects: this.#suspects && this.#solo === null ? 1 : 0,
       skipRecentMs,
       expectsMore,
     })
-    if (!expectsMore) this.#suspects = false
+    this.#suspects = false
     this.lastClaimAt = clock.monotonic()
     this.#expectsMore = !result.complete && result.rows.length >= room
     this.#floor.scanned(result)
+    if (result.nextDueMs !== null) this.wakeIn(Math.max(MIN_WAIT_MS, result.nextDueMs))
     dispatcher.cold(result.rows.map((row) => this.#delivery(row, asked + leaseMs, false)))
     return { taken: result.rows.length, complete: result.complete }
   }
 
   /** Claims what no instance can handle. Returns how many. */
-  async claimUnroutable(known: ReturnType<Routes['filter']>, olderThanMs: number): Promise<number> {
+  async claimUnroutable(known: TypeFilter, olderThanMs: number): Promise<number> {
     const { store, clock, dispatcher, batchSize, leaseMs } = this.#options
     const asked = clock.monotonic()
     const rows = await store.claimUnroutable({
@@ -209,8 +206,7 @@ export class Poller {
   }
 
   #delivery(row: ClaimedRow, leasedUntil: number, unroutable: boolean): Delivery {
-    if (row.suspect) this.#soloInFlight++
-    return new Delivery({
+    const delivery = new Delivery({
       event: EventEnvelope.fromStored(row, this.#options.catalog.decoderFor(row.eventType)),
       token: row.token,
       leasedUntil,
@@ -220,5 +216,7 @@ export class Poller {
       suspect: row.suspect,
       unroutable,
     })
+    if (row.suspect) this.#solo = delivery
+    return delivery
   }
 }

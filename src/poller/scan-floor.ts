@@ -6,8 +6,6 @@ const TRAIL_MS = 1_000
 
 export interface Scan {
   readonly fromSeq: number
-  /** From 0. */
-  readonly sweep: boolean
   /** From where things stood a while ago, or from 0. */
   readonly trailing: boolean
 }
@@ -19,21 +17,13 @@ export interface Scan {
  */
 export class ScanFloor {
   readonly #clock: Clock
-  readonly #sweepEveryMs: number
   #cursor = 0
   #rung = Number.POSITIVE_INFINITY
-  #sweptAt = Number.NEGATIVE_INFINITY
   #trailedAt = Number.NEGATIVE_INFINITY
-  #past: { at: number; highSeq: number }[] = []
+  #past: { at: number; seq: number }[] = []
 
-  constructor(clock: Clock, sweepEveryMs: number) {
+  constructor(clock: Clock) {
     this.#clock = clock
-    this.#sweepEveryMs = sweepEveryMs
-  }
-
-  /** The next scan starts at 0. */
-  reset(): void {
-    this.#sweptAt = Number.NEGATIVE_INFINITY
   }
 
   /** A row with this `seq` has appeared. */
@@ -41,35 +31,28 @@ export class ScanFloor {
     if (seq < this.#rung) this.#rung = seq
   }
 
-  next(): Scan {
+  /** `sweep`: from 0, whatever is known. */
+  next(sweep: boolean): Scan {
     const now = this.#clock.monotonic()
     const rung = this.#rung
     this.#rung = Number.POSITIVE_INFINITY
-    if (now - this.#sweptAt >= this.#sweepEveryMs) {
-      this.#sweptAt = now
-      this.#trailedAt = now
-      return { fromSeq: 0, sweep: true, trailing: true }
-    }
-    let fromSeq = Math.min(this.#cursor, rung)
-    const trailing = now - this.#trailedAt >= TRAIL_MS
-    if (trailing) {
-      this.#trailedAt = now
-      fromSeq = Math.min(fromSeq, this.#trailing(now))
-    }
-    return { fromSeq, sweep: false, trailing }
+    const trailing = sweep || now - this.#trailedAt >= TRAIL_MS
+    if (trailing) this.#trailedAt = now
+    const floor = sweep ? 0 : trailing ? this.#aWhileAgo(now) : this.#cursor
+    return { fromSeq: Math.min(floor, this.#cursor, rung), trailing }
   }
 
   scanned(result: ClaimResult): void {
     this.#cursor = result.complete ? result.highSeq + 1 : result.nextSeq
     const now = this.#clock.monotonic()
     const last = this.#past[this.#past.length - 1]
-    if (!last || now - last.at >= TRAIL_MS / 4) this.#past.push({ at: now, highSeq: this.#cursor - 1 })
+    if (!last || now - last.at >= TRAIL_MS / 4) this.#past.push({ at: now, seq: this.#cursor })
     while (this.#past.length > 1 && now - (this.#past[1] as { at: number }).at >= TRAIL_MS) this.#past.shift()
   }
 
-  /** How far the scans had come a while ago. */
-  #trailing(now: number): number {
+  /** How far the scans had come then; 0 when that is not known. */
+  #aWhileAgo(now: number): number {
     const [oldest] = this.#past
-    return oldest && now - oldest.at >= TRAIL_MS ? oldest.highSeq + 1 : 0
+    return oldest && now - oldest.at >= TRAIL_MS ? oldest.seq : 0
   }
 }

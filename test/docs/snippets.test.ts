@@ -34,7 +34,7 @@ describe('the programs in docs/', () => {
     })
 
     for (const snippet of snippets) {
-      it(`${snippet.place} runs and prints what it says`, async () => {
+      it(`${snippet.place} runs and prints what it says`, { timeout: 60_000 }, async () => {
         const database = await freshDatabase(inject('postgresUrl'))
         try {
           await execute(database.url, ORDERS)

@@ -73,7 +73,7 @@ export class CompiledSnippets {
       cwd: ROOT,
       env: { ...process.env, DATABASE_URL: databaseUrl },
       stdio: ['ignore', 'pipe', 'pipe'],
-      timeout: 25_000,
+      timeout: 50_000,
       killSignal: 'SIGKILL',
     })
     const output = { stdout: '', stderr: '' }

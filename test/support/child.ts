@@ -29,7 +29,7 @@ export interface WorkerSettings {
   readonly hangs?: boolean
   readonly maxAttempts?: number
   readonly poller?: { leaseMs?: number; pollIntervalMs?: number; batchSize?: number }
-  readonly dispatcher?: { concurrency?: number; coldQueueSize?: number }
+  readonly dispatcher?: { concurrency?: number; coldQueueSize?: number; drainTimeoutMs?: number }
   /** How wrong the clock of the process is. */
   readonly skewMs?: number
 }
@@ -98,8 +98,9 @@ export class Worker {
     await this.#exit
   }
 
-  async exited(): Promise<void> {
-    await this.#exit
+  /** Until it has ended, by itself or not. */
+  async exits(timeoutMs = 5_000): Promise<void> {
+    await until(() => !this.isAlive, { timeoutMs, what: 'the end of the worker' })
   }
 }
 

@@ -79,10 +79,14 @@ export class Worker {
   /** Until the process has no timer and no socket that keeps it alive (its own channel to us aside). */
   async untilIdle(): Promise<void> {
     let left: string[] = []
-    await until('nothing is running', async () => {
-      left = await this.ask('resources')
-      return left.length === 0
-    }, 3_000).catch((error: Error) => {
+    await until(
+      'nothing is running',
+      async () => {
+        left = await this.ask('resources')
+        return left.length === 0
+      },
+      3_000,
+    ).catch((error: Error) => {
       throw new Error(`${error.message}; left: ${left.join(', ')}`)
     })
   }

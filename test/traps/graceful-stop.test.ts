@@ -121,7 +121,7 @@ describe('stop()', () => {
     expect(runs).toBe(1)
   })
 
-  it('writes what a handler that outlived it returns nowhere, and a second start does not run it beside itself', async () => {
+  it('and a second start in the same process do not run an event beside its abandoned handler', async () => {
     const url = await migratedDatabase()
     const observer = poolOn(url, { max: 1 })
     const { outbox } = outboxOn(poolOn(url), {

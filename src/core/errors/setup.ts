@@ -38,7 +38,7 @@ export class StoreNotMigratedError extends AftercommitError {
     const what = detail === undefined ? '' : ` (${detail})`
     super(
       'STORE_NOT_MIGRATED',
-      `The outbox tables are missing or too old${what}. Run outbox.migrate() or \`aftercommit migrate\` first.`,
+      `The outbox tables are missing or too old${what}. Run outbox.migrate() first.`,
     )
   }
 }

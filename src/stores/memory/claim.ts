@@ -37,7 +37,13 @@ export function claim(database: MemoryDatabase, now: number, request: ClaimReque
     highSeq: database.highSeq,
     complete: timed.length < room && fresh.length < room && chosen.length === wanted.length,
     nextSeq: lastFresh ? lastFresh.seq + 1 : request.fromSeq,
+    nextDueMs: nextDueMs(database, now),
   }
+}
+
+function nextDueMs(database: MemoryDatabase, now: number): number | null {
+  for (const row of database.timed) if (row.availableAt > now) return row.availableAt - now
+  return null
 }
 
 /** Takes a lease on due rows that nobody is known to handle. They are not tried, so none is charged. */

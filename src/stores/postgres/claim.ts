@@ -81,11 +81,14 @@ with suspect as materialized (
   returning ${EVENT_COLUMNS}, e.locked_by
 )
 select ${OUT} from got
-union all -- the last row sums up: highest seq, whether nothing was left out, the last fresh seq taken
+union all -- the last row sums up: highest seq, whether nothing was left out, ms to the next one due, last fresh seq
 select null, ${high}, null, null, null, null, null,
   (select case when picked.n < $3::int and picked.n = picked.taken then 1 else 0 end
      from (select count(*) as n, count(*) filter (where ${within}) as taken from picked) picked),
-  null, null, null, null, null, null, (select max(fresh_seq) from picked where ${within}), null, null`),
+  null, null, null, null,
+  (select date_part('epoch', available_at - now()) * 1000 from ${names.events}
+    where ${TIMED} and available_at > now() order by available_at limit 1), null,
+  (select max(fresh_seq) from picked where ${within}), null, null`),
     // $1 token, $2 lease ms, $3 limit, $4 older than ms, $5–$8 filter
     unroutable: statement(`
 update ${names.events} e set locked_by = $1::text, locked_until = now() + $2::float8 * interval '1 ms'
@@ -104,7 +107,8 @@ export async function claim(sql: Statements, query: Query, request: ClaimRequest
   const params = [token, leaseMs, limit, maxBytes, fromSeq, skipRecentMs, ...filterParams(request.accept)]
   if (request.expectsMore && suspects === 0) {
     const more = inOrder((await query(sql.more, params)).map((row) => claimedRow(row, token)))
-    return { rows: more, highSeq: 0, complete: false, nextSeq: (more.at(-1)?.seq ?? fromSeq - 1) + 1 }
+    const nextSeq = (more.at(-1)?.seq ?? fromSeq - 1) + 1
+    return { rows: more, highSeq: 0, complete: false, nextSeq, nextDueMs: null }
   }
   const rows = await query(sql.claim, [...params, suspects])
   const summary = rows[rows.length - 1] as Row
@@ -113,6 +117,7 @@ export async function claim(sql: Statements, query: Query, request: ClaimRequest
     highSeq: Number(summary[1]),
     complete: Number(summary[7]) === 1,
     nextSeq: summary[14] === null ? fromSeq : Number(summary[14]) + 1,
+    nextDueMs: summary[12] === null ? null : Number(summary[12]),
   }
 }
 

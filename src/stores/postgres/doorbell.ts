@@ -2,7 +2,10 @@ import type { StoreEvents } from '../../store.js'
 import { answered } from './connections.js'
 import { type ListenSession, type PostgresDriver, type Query, statement } from './driver.js'
 
-const notify = statement('select pg_notify($1::text, $2::text)::text')
+// A notification has nothing to make durable, so its commit need not wait for the disk.
+const notify = statement(
+  `select set_config('synchronous_commit', 'off', true), pg_notify($1::text, $2::text)::text`,
+)
 const RECONNECT_MS = [250, 1_000, 5_000, 15_000]
 
 /**
@@ -44,7 +47,7 @@ export class Doorbell {
   }
 
   async ring(lowestSeq: number | null): Promise<void> {
-    await this.#query(notify, [this.#channel, lowestSeq === null ? '' : String(lowestSeq)])
+    await this.query(notify, [this.#channel, lowestSeq === null ? '' : String(lowestSeq)])
   }
 
   /** Runs a statement on the listening connection: a half-open one is noticed by it and replaced. */

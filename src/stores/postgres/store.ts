@@ -50,6 +50,7 @@ export class PostgresStore<Client> implements EventStore<Client> {
   readonly #doorbell: Doorbell
   readonly #sql
   #unguard: (() => void) | null = null
+  #events: StoreEvents | null = null
 
   constructor(driver: PostgresDriver<Client>, options: PostgresStoreOptions) {
     this.#driver = driver
@@ -80,10 +81,11 @@ export class PostgresStore<Client> implements EventStore<Client> {
   async open(events: StoreEvents): Promise<void> {
     const own = this.capabilities.doorbell ? 3 : 2
     if (this.#driver.pooled && this.#driver.maxConnections <= own) {
-      throw new PoolTooSmallError(this.#driver.maxConnections, own)
+      throw new PoolTooSmallError(this.#driver.maxConnections, own + 1)
     }
     await this.#checkMigrated()
-    this.#unguard = this.#driver.guard((error) => events.onWarning('a database connection was lost', error))
+    this.#events = events
+    this.#guard()
     try {
       const anyClient = this.#driver as unknown as PostgresDriver<unknown>
       const pooler = this.#driver.pooled && (await behindPooler(anyClient))
@@ -105,6 +107,7 @@ export class PostgresStore<Client> implements EventStore<Client> {
     await Promise.all([this.#claims.close(), this.#settles.close()])
     this.#unguard?.()
     this.#unguard = null
+    this.#events = null
   }
 
   migrate(): Promise<readonly number[]> {
@@ -116,7 +119,15 @@ export class PostgresStore<Client> implements EventStore<Client> {
   }
 
   transaction<T>(body: (session: TransactionSession<Client>) => Promise<T>, client?: Client): Promise<T> {
+    this.#guard()
     return this.#driver.transaction(body, client)
+  }
+
+  /** A lost idle connection must not end the process, whether the outbox is started or only publishes. */
+  #guard(): void {
+    this.#unguard ??= this.#driver.guard((error) =>
+      this.#events?.onWarning('a database connection was lost', error),
+    )
   }
 
   async ensureInTransaction(client: Client): Promise<void> {

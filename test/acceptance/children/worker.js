@@ -36,7 +36,9 @@ outbox.on('*', 'work', async (event, { attempt, signal }) => {
   tell({ told: 'ended', id: event.eventId, from: String(from), to: String(process.hrtime.bigint()) })
 })
 
-process.on('disconnect', () => process.exit())
+let stopped = false
+// When the test is gone; but after a stop it has to end by itself.
+process.on('disconnect', () => stopped || process.exit())
 process.on('message', async ({ order, events, publish }) => {
   if (order === 'release') release()
   if (order === 'publish') {
@@ -46,6 +48,7 @@ process.on('message', async ({ order, events, publish }) => {
   if (order === 'stop') {
     await outbox.stop()
     await pool.end()
+    stopped = true
     tell({ told: 'stopped' })
     process.disconnect()
   }

@@ -96,7 +96,11 @@ onEveryPostgres('publishing in a transaction', (newWorld) => {
       seen.push(rows[0]?.n ?? -1)
     })
     await outbox.start()
-    await outbox.transaction((tx) => tx.publish(OrderPlaced({ orderId: 'o-1' })))
+    await outbox.transaction(async (tx) => {
+      await tx.publish(OrderPlaced({ orderId: 'o-1' }))
+      await tx.client.query('select pg_sleep(0.1)')
+      expect(seen).toEqual([])
+    })
     await until(() => seen.length > 0)
     expect(seen).toEqual([1])
   })
