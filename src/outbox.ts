@@ -117,7 +117,10 @@ export class Outbox<Client = unknown> implements EventPublisher, AsyncDisposable
     options: OutboxPublishOptions<Client> = {},
   ): Promise<EventId[]> {
     const { tx, ...rest } = options
-    if (tx instanceof TransactionScope) return tx.publishAll(events, rest)
+    if (tx instanceof TransactionScope) {
+      if (tx.belongsTo(this)) return tx.publishAll(events, rest)
+      throw new AftercommitError('FOREIGN_TRANSACTION', 'This transaction is one of another outbox.')
+    }
     const ambient = this.#ambient()
     if (ambient && (tx === undefined || tx === ambient.client)) return ambient.publishAll(events, rest)
     if (tx === undefined) throw new NoActiveTransactionError()

@@ -1,3 +1,4 @@
+import { graphileOptions } from '../lib/graphile-settings.js'
 import { twoProcesses } from '../lib/latency.js'
 import { inTurns, medianOf } from '../lib/measure.js'
 import { millis } from '../lib/numbers.js'
@@ -10,7 +11,7 @@ export async function run(context) {
   const pace = { rate: RATE, warm: RATE, count: context.size(1_000, 200) }
   const results = await inTurns(context, {
     ours: () => twoProcesses(context, 'ours', pace),
-    'graphile-worker': () => twoProcesses(context, 'graphile', pace),
+    'graphile-worker': () => twoProcesses(context, 'graphile', { ...pace, options: graphileOptions.remote }),
   })
   const row = (field, atLeast) => {
     const ours = medianOf(results.ours, field)

@@ -1,3 +1,4 @@
+import { graphileOptions } from '../lib/graphile-settings.js'
 import { drain, inTurns, medianOf } from '../lib/measure.js'
 import { perSecond } from '../lib/numbers.js'
 import { ratioRow } from '../lib/report.js'
@@ -10,7 +11,7 @@ export async function run(context) {
   const size = { count, warm: count / 10 }
   const results = await inTurns(context, {
     ours: () => drain(context, 'ours', { ...size, options: { keepRows: true } }),
-    'graphile-worker': () => drain(context, 'graphile', size),
+    'graphile-worker': () => drain(context, 'graphile', { ...size, options: graphileOptions.drain }),
   })
   const ours = medianOf(results.ours, 'rate')
   const peer = medianOf(results['graphile-worker'], 'rate')

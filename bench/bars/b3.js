@@ -1,3 +1,4 @@
+import { graphileOptions } from '../lib/graphile-settings.js'
 import { inTurns, medianOf, onEmpty } from '../lib/measure.js'
 import { perSecond } from '../lib/numbers.js'
 import { ratioRow } from '../lib/report.js'
@@ -5,13 +6,22 @@ import { ratioRow } from '../lib/report.js'
 export const title = 'business transaction + publish + handled, in one process'
 
 export async function run(context) {
-  const load = (side, count) => () =>
+  const load = (side, count, options) => () =>
     onEmpty(context, side, (url) =>
-      context.child({ role: 'load', side, url, connections: 16, warm: count / 10, count, handle: true }),
+      context.child({
+        role: 'load',
+        side,
+        url,
+        connections: 16,
+        warm: count / 10,
+        count,
+        handle: true,
+        options,
+      }),
     )
   const results = await inTurns(context, {
     ours: load('ours', context.size(20_000, 3_000)),
-    'graphile-worker': load('graphile', context.size(8_000, 1_500)),
+    'graphile-worker': load('graphile', context.size(8_000, 1_500), graphileOptions.load),
   })
   const ours = medianOf(results.ours, 'rate')
   const peer = medianOf(results['graphile-worker'], 'rate')

@@ -1,3 +1,4 @@
+import { graphileOptions } from '../lib/graphile-settings.js'
 import { sameProcess } from '../lib/latency.js'
 import { inTurns, medianOf } from '../lib/measure.js'
 import { millis } from '../lib/numbers.js'
@@ -10,7 +11,7 @@ export async function run(context) {
   const pace = { rate: RATE, warm: RATE, count: context.size(5_000, 1_000) }
   const results = await inTurns(context, {
     ours: () => sameProcess(context, 'ours', pace),
-    'graphile-worker': () => sameProcess(context, 'graphile', pace),
+    'graphile-worker': () => sameProcess(context, 'graphile', { ...pace, options: graphileOptions.nearby }),
   })
   return ['p50', 'p99'].map((field) => {
     const ours = medianOf(results.ours, field)

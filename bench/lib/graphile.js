@@ -1,17 +1,10 @@
-// graphile-worker at its best: the settings of its own performance page (concurrency 24, pool 25, local queue of 500,
-// batched completion without delay). `node bench/tune.js` tries others beside them.
+// graphile-worker at its best; its settings are in graphile-settings.js.
 import { Logger, makeWorkerUtils, run } from 'graphile-worker'
 import { withClient } from './databases.js'
+import { DOCUMENTED } from './graphile-settings.js'
 import { insertOrder, ORDERS, payloadOf } from './payload.js'
 import { poolFor, transact, warmUp } from './pool.js'
 
-const BEST = {
-  concurrentJobs: 24,
-  maxPoolSize: 25,
-  localQueue: { size: 500 },
-  completeJobBatchDelay: 0,
-  failJobBatchDelay: 0,
-}
 const silent = new Logger(() => () => {})
 const TASK = 'order_placed'
 
@@ -48,7 +41,7 @@ async function open(url, { connections = 2, onCommit, tuning } = {}) {
   return {
     async start(handler) {
       const taskList = { [TASK]: async (payload) => handler(payload) }
-      const preset = { worker: { connectionString: url, logger: silent, ...BEST, ...tuning } }
+      const preset = { worker: { connectionString: url, logger: silent, ...DOCUMENTED, ...tuning } }
       runner = await run({ preset, taskList, noHandleSignals: true, parsedCronItems: [] })
       runner.promise.catch((error) =>
         setImmediate(() => {

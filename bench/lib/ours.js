@@ -7,7 +7,7 @@ import { poolFor, warmUp } from './pool.js'
 
 /** Connections that the outbox needs beside those of the application. */
 const OWN_CONNECTIONS = 6
-const TUNING = { concurrency: 24, batchSize: 500, pollIntervalMs: 5_000 }
+const TUNING = { concurrency: 96, batchSize: 500, pollIntervalMs: 5_000 }
 const PENDING = 'select exists (select 1 from outbox_event where status in (0, 2)) as left'
 
 export const side = { name: 'aftercommit', install, fill, open }

@@ -59,12 +59,12 @@ const KINDS = {
   paced: {
     field: 'p50',
     measure: (context, options) =>
-      sameProcess(context, 'graphile', { rate: 500, warm: 500, count: 2_500, options }),
+      sameProcess(context, 'graphile', { rate: 500, warm: 300, count: 1_000, options }),
   },
   remote: {
     field: 'p50',
     measure: (context, options) =>
-      twoProcesses(context, 'graphile', { rate: 100, warm: 100, count: 500, options }),
+      twoProcesses(context, 'graphile', { rate: 100, warm: 50, count: 250, options }),
   },
 }
 KINDS.paced.settings = {

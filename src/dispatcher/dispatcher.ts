@@ -138,6 +138,7 @@ export class Dispatcher {
       settlement = this.#failed(delivery, [{ handler: null, error }], [])
     }
     delivery.running = false
+    if (delivery.lost && this.#options.inFlight.ended(delivery)) return
     settler.add(settlement, delivery)
   }
 

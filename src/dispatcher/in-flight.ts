@@ -7,6 +7,7 @@ import type { Delivery } from './delivery.js'
 export class InFlight {
   readonly #held = new Map<string, Delivery>()
   readonly #overdue = new Map<string, number>()
+  readonly #abandoned = new Set<Delivery>()
   #waiting: (() => void)[] = []
 
   get size(): number {
@@ -38,13 +39,32 @@ export class InFlight {
 
   /** A handler that was given up runs on; until it ends the event is not run here again. */
   outlives(eventId: string, run: Promise<unknown>): void {
-    this.#overdue.set(eventId, (this.#overdue.get(eventId) ?? 0) + 1)
-    const ended = () => {
-      const left = (this.#overdue.get(eventId) ?? 1) - 1
-      if (left > 0) this.#overdue.set(eventId, left)
-      else this.#overdue.delete(eventId)
-    }
+    this.#begin(eventId)
+    const ended = () => this.#end(eventId)
     run.then(ended, ended)
+  }
+
+  /** The same for a whole delivery: its outcome is no longer wanted. */
+  abandon(delivery: Delivery): void {
+    this.#abandoned.add(delivery)
+    this.#begin(delivery.event.eventId)
+  }
+
+  /** Its handlers have ended. True when it was abandoned. */
+  ended(delivery: Delivery): boolean {
+    if (!this.#abandoned.delete(delivery)) return false
+    this.#end(delivery.event.eventId)
+    return true
+  }
+
+  #begin(eventId: string): void {
+    this.#overdue.set(eventId, (this.#overdue.get(eventId) ?? 0) + 1)
+  }
+
+  #end(eventId: string): void {
+    const left = (this.#overdue.get(eventId) ?? 1) - 1
+    if (left > 0) this.#overdue.set(eventId, left)
+    else this.#overdue.delete(eventId)
   }
 
   /** Resolves when nothing is queued, running or waiting to be written. */

@@ -33,7 +33,7 @@ export interface Registration {
   readonly timeoutMs: number
 }
 
-const ANY_VERSION = 2_147_483_647
+export const ANY_VERSION = 2_147_483_647
 const NONE: readonly Registration[] = []
 
 /** Which handlers an event goes to: those of its aggregate and type, of its type, and of patterns that match. */

@@ -224,7 +224,7 @@ export class Machinery<Client> {
   async #start(): Promise<void> {
     const { logger } = this.#settings
     await this.#store.open({
-      onRing: (seq) => this.poller.wake(seq),
+      onRing: (seq) => (seq === null ? this.poller.rescan() : this.poller.wake(seq)),
       onWarning: (message, error) => logger.warn(error === undefined ? {} : errorFields(error), message),
     })
     try {
@@ -275,6 +275,7 @@ export class Machinery<Client> {
     for (const delivery of [...this.#inFlight.values()]) {
       if (!delivery.running) continue
       delivery.lose(reason)
+      this.#inFlight.abandon(delivery)
       this.#giveBack(delivery)
     }
     this.#settler.giveUp()
@@ -306,7 +307,12 @@ export class Machinery<Client> {
       this.#counters.failed++
       this.#counters.dead++
       this.#announceDead(delivery, settlement.error)
-    } else if (settlement.outcome === 'release') this.poller.wakeIn(settlement.delayMs)
+    } else if (settlement.outcome === 'release') {
+      if (settlement.delayMs > 0) return this.poller.wakeIn(settlement.delayMs)
+      // Scans have passed it: whoever can handle it looks at everything once.
+      this.poller.rescan()
+      this.#doorbell.ring(null)
+    }
   }
 
   #announceDead(delivery: Delivery, error: string): void {

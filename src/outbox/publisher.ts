@@ -72,7 +72,9 @@ export class Publisher<Client> {
     const delayMs = checkedDelay(options)
     const envelopes = events.map((event) => this.#envelopeOf(event))
     checkTwice(envelopes)
-    const hot = envelopes.map((event) => seesCommit && delayMs === 0 && this.#reserve(event))
+    // Whether a moment has come is for the database's clock to say.
+    const mayBeHot = seesCommit && delayMs === 0 && options.deliverAt === undefined
+    const hot = envelopes.map((event) => mayBeHot && this.#reserve(event))
     const asked = clock.monotonic()
     let seqs: ReadonlyMap<string, number>
     try {
@@ -201,7 +203,7 @@ function checkedDelay(options: PublishOptions): number {
     if (!(deliverAt instanceof Date) || Number.isNaN(deliverAt.getTime())) {
       throw new InvalidSettingError('deliverAt', 'must be a valid Date')
     }
-    return Math.max(1, deliverAt.getTime() - Date.now())
+    return 0
   }
   if (delayMs === undefined) return 0
   if (!Number.isFinite(delayMs) || delayMs < 0 || delayMs > 1e13) {

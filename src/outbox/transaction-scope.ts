@@ -1,4 +1,4 @@
-import { runInTransaction } from '../ambient.js'
+import { currentTransaction, runInTransaction } from '../ambient.js'
 import type { PublishOptions } from '../bus.js'
 import type { PublishableEvent } from '../core/domain-event.js'
 import { CommitUnknownError, TransactionEndedError } from '../core/errors.js'
@@ -94,6 +94,9 @@ export class TransactionScope<Client> implements Transaction<Client> {
   /** Nested calls of one scope run one after the other: they share a connection. */
   async transaction<T>(body: (tx: Transaction<Client>) => Promise<T>): Promise<T> {
     if (this.#isEnded()) throw new TransactionEndedError()
+    // Called on the outer handle from inside a nested scope: it would wait for itself.
+    const innermost = currentTransaction(this.#shared.owner)
+    if (innermost instanceof TransactionScope && innermost.#isInside(this)) return innermost.transaction(body)
     const run = this.#nested.then(() => this.#savepoint(body))
     this.#nested = run.catch(() => {})
     return run
@@ -112,6 +115,15 @@ export class TransactionScope<Client> implements Transaction<Client> {
   /** Nothing can be published in it any more. */
   get ended(): boolean {
     return this.#isEnded()
+  }
+
+  belongsTo(owner: object): boolean {
+    return this.#shared.owner === owner
+  }
+
+  #isInside(outer: TransactionScope<Client>): boolean {
+    if (this.#ended || this.#parent === null) return false
+    return this.#parent === outer || this.#parent.#isInside(outer)
   }
 
   #isEnded(): boolean {

@@ -1,5 +1,5 @@
 import type { Clock, Timer } from '../core/clock.js'
-import type { Routes } from '../dispatcher/routing.js'
+import { ANY_VERSION, type Routes } from '../dispatcher/routing.js'
 import { errorFields, type Logger } from '../observe/logger.js'
 import type { EventStore, SeenInstance, TypeFilter } from '../store.js'
 import type { Poller } from './poller.js'
@@ -68,7 +68,9 @@ export class Janitor {
   async claimUnroutable(): Promise<number> {
     const { store, poller, routes, unroutableGraceMs } = this.#options
     const known = union([routes.filter(), ...(await store.instances(REGISTERED_MS)).map((one) => one.accept)])
-    return poller.claimUnroutable(known, unroutableGraceMs)
+    // Of any version: the instances that understand a newer one may still be on their way.
+    const versions = known.names.map(() => ANY_VERSION)
+    return poller.claimUnroutable({ ...known, versions }, unroutableGraceMs)
   }
 
   #next(): void {

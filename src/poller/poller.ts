@@ -177,7 +177,7 @@ export class Poller {
       maxBytes: Math.max(1, cold.roomBytes),
       accept,
       fromSeq: scan.fromSeq,
-      suspects: this.#suspects && this.#solo === null ? 1 : 0,
+      suspects: this.#suspects && this.#maySuspect(asked) ? 1 : 0,
       skipRecentMs,
       expectsMore,
     })
@@ -188,6 +188,12 @@ export class Poller {
     if (result.nextDueMs !== null) this.wakeIn(Math.max(MIN_WAIT_MS, result.nextDueMs))
     dispatcher.cold(result.rows.map((row) => this.#delivery(row, asked + leaseMs, false)))
     return { taken: result.rows.length, complete: result.complete }
+  }
+
+  /** One at a time, so that a crash has one culprit. What has run for a whole lease may hang, but does not kill. */
+  #maySuspect(now: number): boolean {
+    if (this.#solo === null) return true
+    return this.#solo.startedAt > 0 && now - this.#solo.startedAt >= this.#options.leaseMs
   }
 
   /** Claims what no instance can handle. Returns how many. */

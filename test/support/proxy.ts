@@ -11,7 +11,7 @@ export interface FrontendMessage {
 export type Way = 'to-server' | 'to-client'
 
 /** A TCP proxy in front of PostgreSQL that can be told to misbehave. */
-export interface Proxy {
+export interface TcpProxy {
   /** The server's URL with the proxy's address. */
   readonly url: string
   readonly port: number
@@ -38,7 +38,7 @@ export interface Proxy {
   close(): Promise<void>
 }
 
-export async function startProxy(serverUrl: string): Promise<Proxy> {
+export async function startProxy(serverUrl: string): Promise<TcpProxy> {
   const target = new URL(serverUrl)
   const links = new Set<Link>()
   const state = { delayMs: 0, dribble: false, refusing: false, frozen: new Set<Way>(), accepted: 0 }

@@ -72,8 +72,13 @@ export class Worker {
     return value
   }
 
+  /** Rejects as well when the process would have died meanwhile, had nobody listened. */
   untilHandled(eventId: string, timeoutMs = 15_000): Promise<void> {
-    return until(`${eventId} is handled`, () => this.handled.includes(eventId), timeoutMs)
+    const isHandled = () => {
+      if (this.problems.length > 0) throw new Error(`in the worker: ${this.problems[0]}`)
+      return this.handled.includes(eventId)
+    }
+    return until(`${eventId} is handled`, isHandled, timeoutMs)
   }
 
   /** Until the process has no timer and no socket that keeps it alive (its own channel to us aside). */

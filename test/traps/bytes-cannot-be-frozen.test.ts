@@ -27,35 +27,40 @@ describe('a payload of bytes', () => {
       [1, 2, 3],
       [4, 5, 6],
     ])
-    const { rows } = await pool.query(`select encode(payload_bytes, 'hex') hex from outbox_event order by seq`)
+    const { rows } = await pool.query(
+      `select encode(payload_bytes, 'hex') hex from outbox_event order by seq`,
+    )
     expect(rows.map((row) => row.hex)).toEqual(['010203', '040506'])
   })
 
   it.each([
     ['hot', {}],
     ['cold', { delayMs: 1 }],
-  ])('that one handler changes is untouched for the next handler and the next attempt (%s)', async (_way, options) => {
-    const { outbox } = outboxOn(poolOn(await migratedDatabase()), {
-      retry: { policy: { delayMs: () => 1 } },
-    })
-    const seen: string[] = []
-    outbox.on('blob', 'first', (one, { attempt }) => {
-      const bytes = one.payload as Uint8Array
-      seen.push(`first ${bytes.join()}`)
-      bytes.fill(0)
-      if (attempt === 1) throw new Error('again')
-    })
-    outbox.on('blob', 'second', (one, { attempt }) => {
-      const bytes = one.payload as Uint8Array
-      seen.push(`second ${bytes.join()}`)
-      bytes.fill(0)
-      if (attempt === 1) throw new Error('again')
-    })
-    await outbox.start()
-    await outbox.enqueue(event('blob', new Uint8Array([1, 2])), options)
-    await until('two attempts', () => seen.length === 4)
-    expect(seen.sort()).toEqual(['first 1,2', 'first 1,2', 'second 1,2', 'second 1,2'])
-  })
+  ])(
+    'that one handler changes is untouched for the next handler and the next attempt (%s)',
+    async (_way, options) => {
+      const { outbox } = outboxOn(poolOn(await migratedDatabase()), {
+        retry: { policy: { delayMs: () => 1 } },
+      })
+      const seen: string[] = []
+      outbox.on('blob', 'first', (one, { attempt }) => {
+        const bytes = one.payload as Uint8Array
+        seen.push(`first ${bytes.join()}`)
+        bytes.fill(0)
+        if (attempt === 1) throw new Error('again')
+      })
+      outbox.on('blob', 'second', (one, { attempt }) => {
+        const bytes = one.payload as Uint8Array
+        seen.push(`second ${bytes.join()}`)
+        bytes.fill(0)
+        if (attempt === 1) throw new Error('again')
+      })
+      await outbox.start()
+      await outbox.enqueue(event('blob', new Uint8Array([1, 2])), options)
+      await until('two attempts', () => seen.length === 4)
+      expect(seen.sort()).toEqual(['first 1,2', 'first 1,2', 'second 1,2', 'second 1,2'])
+    },
+  )
 
   it('comes out of a Buffer that is a view of a larger memory, and of nothing else of it', async () => {
     const { outbox } = outboxOn(poolOn(await migratedDatabase()))

@@ -104,7 +104,11 @@ describe('the whole log of a run', () => {
     await outbox.stop()
     expect(log.lines().length).toBeGreaterThan(20)
     expect(log.matching(/event is dead/).length).toBeGreaterThan(4)
-    expect(log.matching(/from the handler/)[0]).toMatchObject({ correlation_id: 'c-1', handler: 'log', attempt: 1 })
+    expect(log.matching(/from the handler/)[0]).toMatchObject({
+      correlation_id: 'c-1',
+      handler: 'log',
+      attempt: 1,
+    })
     expect(log.raw.filter((line) => line.includes(SECRET))).toEqual([])
     expect(health).not.toContain(SECRET)
     expect(errors[0]).not.toContain(SECRET)

@@ -1,5 +1,5 @@
 import type pg from 'pg'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, inject, it } from 'vitest'
 import { defineEvent } from '../../src/index.js'
 import { event, migratedDatabase, outboxOn, poolOn } from '../support/trap-kit.js'
 import { until } from '../support/waiting.js'
@@ -49,8 +49,8 @@ async function pagesOf(observer: pg.Pool, claim: Claim): Promise<number> {
 }
 
 /** A started outbox that handles `ours` up to version 1, polls once a minute and is woken by hand. */
-async function started(fill: string) {
-  const url = await migratedDatabase()
+async function started(server: string, fill: string) {
+  const url = await migratedDatabase(server)
   const observer = poolOn(url, { max: 2 })
   await observer.query(fill)
   await observer.query('vacuum analyze outbox_event')
@@ -85,29 +85,44 @@ const FRONTS: readonly (readonly [string, string])[] = [
   ['due in the future', rows('available_at', `'ours', clock_timestamp() + interval '1 day'`)],
   ['of types that others handle', rows('version', `'theirs', 1`)],
   ['of a version that we cannot read yet', rows('version', `'ours', 2`)],
-  ['leased to other instances', rows('locked_by, locked_until', `'ours', 'x:1', clock_timestamp() + interval '1 day'`)],
+  [
+    'leased to other instances',
+    rows('locked_by, locked_until', `'ours', 'x:1', clock_timestamp() + interval '1 day'`),
+  ],
   ['of other types and waiting for a retry that is due', rows('status, attempts', `'theirs', 2, 1`)],
   [
     'of other types, delayed once and due by now',
-    rows('created_at, available_at', `'theirs', clock_timestamp() - interval '2 h', clock_timestamp() - interval '1 h'`),
+    rows(
+      'created_at, available_at',
+      `'theirs', clock_timestamp() - interval '2 h', clock_timestamp() - interval '1 h'`,
+    ),
   ],
 ]
 
-describe(`${IN_FRONT.toLocaleString('en')} rows in front`, () => {
-  it('are measured against an empty front', async () => {
-    const { pages } = await started('select 1')
-    expect(await pages()).toBeLessThan(FEW_PAGES)
-  })
+/** The oldest planner as well, where it can be had. */
+const SERVERS = [
+  ['newest', inject('postgresUrl')],
+  ['oldest', inject('postgresOldestUrl')],
+].filter((one): one is [string, string] => one[1] !== null)
 
-  it.each(FRONTS)('%s do not make a claim dearer', { timeout: 60_000 }, async (_what, fill) => {
-    const { pages } = await started(fill)
-    expect(await pages()).toBeLessThan(FEW_PAGES)
-  })
+describe.each(SERVERS)(
+  `on the %s PostgreSQL, ${IN_FRONT.toLocaleString('en')} rows in front`,
+  (_which, server) => {
+    it('are measured against an empty front', async () => {
+      const { pages } = await started(server, 'select 1')
+      expect(await pages()).toBeLessThan(FEW_PAGES)
+    })
 
-  it('are walked over by a measure that would notice', { timeout: 60_000 }, async () => {
-    const { observer, deliverOne } = await started(rows('version', `'theirs', 1`))
-    const claim = await deliverOne()
-    const fromTheStart = { text: claim.text, values: claim.values.with(4, 0) }
-    expect(await pagesOf(observer, fromTheStart)).toBeGreaterThan(10 * FEW_PAGES)
-  })
-})
+    it.each(FRONTS)('%s do not make a claim dearer', { timeout: 60_000 }, async (_what, fill) => {
+      const { pages } = await started(server, fill)
+      expect(await pages()).toBeLessThan(FEW_PAGES)
+    })
+
+    it('are walked over by a measure that would notice', { timeout: 60_000 }, async () => {
+      const { observer, deliverOne } = await started(server, rows('version', `'theirs', 1`))
+      const claim = await deliverOne()
+      const fromTheStart = { text: claim.text, values: claim.values.with(4, 0) }
+      expect(await pagesOf(observer, fromTheStart)).toBeGreaterThan(10 * FEW_PAGES)
+    })
+  },
+)

@@ -51,7 +51,9 @@ describe('stop()', () => {
     await running.promise
     const hot = await first.transaction((tx) => tx.publishAll([event(), event(), event()]))
     const cold = await Promise.all([1, 2, 3].map(() => first.enqueue(event(), { delayMs: 1 })))
-    await until('the delayed ones are due', async () => (await rowsIn(observer)).every((row) => row.due_in_s <= 0))
+    await until('the delayed ones are due', async () =>
+      (await rowsIn(observer)).every((row) => row.due_in_s <= 0),
+    )
     const claimed = first.poll()
     await until('all are leased', async () => (await rowsIn(observer)).every((row) => row.leased))
     await second.start()

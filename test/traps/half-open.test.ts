@@ -1,21 +1,25 @@
 import type pg from 'pg'
 import { describe, expect, inject, it } from 'vitest'
-import { type Proxy, startProxy } from '../support/proxy.js'
+import { startProxy, type TcpProxy } from '../support/proxy.js'
 import { afterwards, event, migratedDatabase, outboxOn, poolOn, rowsIn } from '../support/trap-kit.js'
 import { until, within } from '../support/waiting.js'
 import { Worker } from '../support/worker.js'
 
 /** A line that goes dead without a word, one way or both, and lines that are merely bad. */
 
-async function behindProxy(): Promise<{ proxy: Proxy; direct: string; observer: pg.Pool }> {
+async function behindProxy(): Promise<{ proxy: TcpProxy; direct: string; observer: pg.Pool }> {
   const direct = await migratedDatabase(inject('postgresUrl'))
   const proxy = await startProxy(direct)
   afterwards('close the proxy', () => proxy.close())
   return { proxy, direct, observer: poolOn(direct, { max: 2 }) }
 }
 
-async function insert(client: pg.Pool, id: string): Promise<string> {
-  await client.query(`insert into outbox_event (event_id, event_type, payload) values ($1, 'thing.happened', '1')`, [id])
+async function insert(client: pg.Pool, id: string, ring = false): Promise<string> {
+  const { rows } = await client.query(
+    `insert into outbox_event (event_id, event_type, payload) values ($1, 'thing.happened', '1') returning seq`,
+    [id],
+  )
+  if (ring) await client.query(`select pg_notify('outbox_event', $1)`, [rows[0].seq])
   return id
 }
 
@@ -26,7 +30,10 @@ describe('every connection goes half-open', { timeout: 90_000 }, () => {
     ['towards the client', ['to-client']],
   ] as const)('%s: they are noticed and replaced, and work resumes', async (_way, ways) => {
     const { proxy, observer } = await behindProxy()
-    const worker = await Worker.started({ url: proxy.url, outbox: { poller: { pollIntervalMs: 500, leaseMs: 5_000 } } })
+    const worker = await Worker.started({
+      url: proxy.url,
+      outbox: { poller: { pollIntervalMs: 500, leaseMs: 5_000 } },
+    })
     await worker.untilHandled(await insert(observer, 'before'))
     proxy.halfOpen(...ways)
     await worker.untilHandled(await insert(observer, 'after'), 45_000)
@@ -35,11 +42,13 @@ describe('every connection goes half-open', { timeout: 90_000 }, () => {
 
   it.each(['pg', 'postgres.js'] as const)('the doorbell of %s as well: it is heard again', async (driver) => {
     const { proxy, observer } = await behindProxy()
-    const worker = await Worker.started({ url: proxy.url, driver, outbox: { poller: { pollIntervalMs: 4_000 } } })
-    const ring = () => observer.query(`select pg_notify('outbox_event', '')`)
+    const worker = await Worker.started({
+      url: proxy.url,
+      driver,
+      outbox: { poller: { pollIntervalMs: 4_000 } },
+    })
     const isHeardSoon = async (id: string) => {
-      await insert(observer, id)
-      await ring()
+      await insert(observer, id, true)
       return worker.untilHandled(id, 1_000).then(
         () => true,
         () => false,
@@ -99,7 +108,11 @@ describe('a bad line', () => {
     await outbox.start()
     const ids = await outbox.transaction((tx) => tx.publishAll(Array.from({ length: 50 }, () => event())))
     for (let n = 0; n < 50; n++) ids.push((await insert(observer, `cold ${n}`)) as (typeof ids)[0])
-    await until('all are settled', async () => (await rowsIn(observer)).every((row) => row.status === 1), 20_000)
+    await until(
+      'all are settled',
+      async () => (await rowsIn(observer)).every((row) => row.status === 1),
+      20_000,
+    )
     expect(handled.sort()).toEqual([...ids].sort())
     expect(log.matching(/lease was lost/)).toEqual([])
   })
@@ -117,7 +130,11 @@ describe('a bad line', () => {
       if (round % 2 === 0) await until('the round is handled', () => handled.has(last), 20_000)
       proxy.cut()
     }
-    await until('all are settled', async () => (await rowsIn(observer)).every((row) => row.status === 1), 30_000)
+    await until(
+      'all are settled',
+      async () => (await rowsIn(observer)).every((row) => row.status === 1),
+      30_000,
+    )
     expect(ids.filter((id) => !handled.has(id))).toEqual([])
   })
 })

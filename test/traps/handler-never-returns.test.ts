@@ -108,7 +108,9 @@ describe('a handler that never returns', () => {
     await outbox.start()
     await outbox.enqueue(event())
     await until('it runs', () => running === 1)
-    await observer.query(`update outbox_event set locked_by = 'someone else', locked_until = clock_timestamp()`)
+    await observer.query(
+      `update outbox_event set locked_by = 'someone else', locked_until = clock_timestamp()`,
+    )
     await aborted.promise
     // The row is free now: the poller finds it again and again while the first run goes on.
     const began = performance.now()

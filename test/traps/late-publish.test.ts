@@ -1,3 +1,4 @@
+import type pg from 'pg'
 import postgres from 'postgres'
 import { describe, expect, it } from 'vitest'
 import { createOutbox, NoActiveTransactionError, TransactionEndedError } from '../../src/index.js'
@@ -98,7 +99,7 @@ describe('a publish that comes after the transaction', () => {
   it('is refused with the pool itself, which has no transaction', async () => {
     const pool = poolOn(await migratedDatabase())
     const { outbox } = outboxOn(pool)
-    const tx = pool as unknown as Awaited<ReturnType<typeof pool.connect>>
+    const tx = pool as unknown as pg.PoolClient
     await expect(outbox.publish(event(), { tx })).rejects.toBeInstanceOf(TransactionEndedError)
     expect(await rowsIn(pool)).toEqual([])
   })

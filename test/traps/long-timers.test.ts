@@ -86,16 +86,19 @@ describe('a moment that the database cannot hold', () => {
     ['the earliest Date', new Date(-8.64e15)],
     ['before the common era', new Date(Date.UTC(-5_000, 0))],
     ['the latest Date', new Date(8.64e15)],
-  ])('%s: is refused before the database sees it, or works; the transaction stays usable', async (_what, deliverAt) => {
-    const pool = poolOn(await migratedDatabase())
-    const { outbox } = outboxOn(pool)
-    await outbox.transaction(async (tx) => {
-      const outcome = await tx.publish(event(), { deliverAt }).catch((error: unknown) => error)
-      if (typeof outcome !== 'string') expect(outcome).toBeInstanceOf(InvalidSettingError)
-      await tx.publish(event('other'))
-    })
-    expect((await rowsIn(pool)).map((row) => row.event_type)).toContain('other')
-  })
+  ])(
+    '%s: is refused before the database sees it, or works; the transaction stays usable',
+    async (_what, deliverAt) => {
+      const pool = poolOn(await migratedDatabase())
+      const { outbox } = outboxOn(pool)
+      await outbox.transaction(async (tx) => {
+        const outcome = await tx.publish(event(), { deliverAt }).catch((error: unknown) => error)
+        if (typeof outcome !== 'string') expect(outcome).toBeInstanceOf(InvalidSettingError)
+        await tx.publish(event('other'))
+      })
+      expect((await rowsIn(pool)).map((row) => row.event_type)).toContain('other')
+    },
+  )
 
   it('a retention of Number.MAX_SAFE_INTEGER, which means for ever, keeps the housekeeping going', async () => {
     const pool = poolOn(await migratedDatabase())

@@ -3,7 +3,7 @@ import { describe, expect, inject, it } from 'vitest'
 import { CommitUnknownError, createOutbox } from '../../src/index.js'
 import { postgresStore } from '../../src/stores/postgres/index.js'
 import { recordLog } from '../support/log-recorder.js'
-import { type FrontendMessage, type Proxy, startProxy } from '../support/proxy.js'
+import { type FrontendMessage, startProxy, type TcpProxy } from '../support/proxy.js'
 import { afterwards, event, migratedDatabase, outboxOn, poolOn, rowsIn } from '../support/trap-kit.js'
 import { until, within } from '../support/waiting.js'
 
@@ -12,7 +12,7 @@ import { until, within } from '../support/waiting.js'
 const isCommit = ({ type, text }: FrontendMessage) => /^[QP]$/.test(type) && /\bcommit\b/i.test(text)
 const poller = { leaseMs: 1_000, pollIntervalMs: 100 }
 
-async function behindProxy(): Promise<{ proxy: Proxy; direct: string }> {
+async function behindProxy(): Promise<{ proxy: TcpProxy; direct: string }> {
   const direct = await migratedDatabase(inject('postgresUrl'))
   const proxy = await startProxy(direct)
   afterwards('close the proxy', () => proxy.close())

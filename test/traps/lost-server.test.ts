@@ -17,8 +17,11 @@ const CASES: readonly (readonly [string, Omit<WorkerOptions, 'url'>])[] = [
 
 /** Publishes as another process would, by plain SQL; a doorbell is rung only if asked. */
 async function insert(client: pg.Client | pg.Pool, id: string, ring = false): Promise<string> {
-  await client.query(`insert into outbox_event (event_id, event_type, payload) values ($1, 'thing.happened', '1')`, [id])
-  if (ring) await client.query(`select pg_notify('outbox_event', '')`)
+  const { rows } = await client.query(
+    `insert into outbox_event (event_id, event_type, payload) values ($1, 'thing.happened', '1') returning seq`,
+    [id],
+  )
+  if (ring) await client.query(`select pg_notify('outbox_event', $1)`, [rows[0].seq])
   return id
 }
 
@@ -76,42 +79,50 @@ describe('a server that', () => {
     return client
   }
 
-  it.each(CASES)('restarts, and later is gone for a while, is found again: %s', { timeout: 60_000 }, async (_n, options) => {
-    const url = await migratedDatabase(server.url)
-    const worker = await Worker.started({ url, ...options })
-    let admin = await direct(url)
-    await worker.untilHandled(await insert(admin, 'before'))
-    await server.restart()
-    admin = await direct(url)
-    await worker.untilHandled(await insert(admin, 'after the restart'))
-    await server.kill()
-    const health = await worker.ask('health')
-    expect(health).toMatchObject({ ok: false, storeReachable: false, started: true })
-    await server.start()
-    admin = await direct(url)
-    await worker.untilHandled(await insert(admin, 'after the crash'), 20_000)
-    await until('health is well', async () => (await worker.ask('health')).ok)
-    expect(worker.problems).toEqual([])
-    await worker.ask('stop')
-    await worker.ask('endPool')
-    expect(await worker.leave()).toBe(0)
-    await admin.end()
-  })
-
-  it.each(CASES)('is gone for good does not keep a worker from stopping: %s', { timeout: 60_000 }, async (_n, options) => {
-    const url = await migratedDatabase(server.url)
-    const worker = await Worker.started({ url, ...options })
-    await worker.ask('enqueue', 'thing.happened')
-    await server.kill()
-    try {
-      await within('stop', worker.ask('stop'), 20_000)
-      await worker.ask('endPool')
-      expect(worker.problems).toEqual([])
-      expect(await worker.leave()).toBe(0)
-    } finally {
+  it.each(CASES)(
+    'restarts, and later is gone for a while, is found again: %s',
+    { timeout: 60_000 },
+    async (_n, options) => {
+      const url = await migratedDatabase(server.url)
+      const worker = await Worker.started({ url, ...options })
+      let admin = await direct(url)
+      await worker.untilHandled(await insert(admin, 'before'))
+      await server.restart()
+      admin = await direct(url)
+      await worker.untilHandled(await insert(admin, 'after the restart'))
+      await server.kill()
+      const health = await worker.ask('health')
+      expect(health).toMatchObject({ ok: false, storeReachable: false, started: true })
       await server.start()
-    }
-  })
+      admin = await direct(url)
+      await worker.untilHandled(await insert(admin, 'after the crash'), 20_000)
+      await until('health is well', async () => (await worker.ask('health')).ok)
+      expect(worker.problems).toEqual([])
+      await worker.ask('stop')
+      await worker.ask('endPool')
+      expect(await worker.leave()).toBe(0)
+      await admin.end()
+    },
+  )
+
+  it.each(CASES)(
+    'is gone for good does not keep a worker from stopping: %s',
+    { timeout: 60_000 },
+    async (_n, options) => {
+      const url = await migratedDatabase(server.url)
+      const worker = await Worker.started({ url, ...options })
+      await worker.ask('enqueue', 'thing.happened')
+      await server.kill()
+      try {
+        await within('stop', worker.ask('stop'), 20_000)
+        await worker.ask('endPool')
+        expect(worker.problems).toEqual([])
+        expect(await worker.leave()).toBe(0)
+      } finally {
+        await server.start()
+      }
+    },
+  )
 
   it('dies under a handler loses neither the event nor its outcome', async () => {
     const url = await migratedDatabase(server.url)

@@ -13,16 +13,19 @@ describe('a process whose outbox has stopped', () => {
     ['postgres.js', { driver: 'postgres.js' }],
   ]
 
-  it.each(cases)('has nothing running and exits with 0 once its pool is ended: %s', async (_name, options) => {
-    const url = await migratedDatabase()
-    const worker = await Worker.started({ url, ...options })
-    await worker.untilHandled(await worker.ask('enqueue', 'thing.happened'))
-    await worker.ask('stop')
-    await worker.ask('endPool')
-    await worker.untilIdle()
-    expect(await worker.leave()).toBe(0)
-    expect(worker.problems).toEqual([])
-  })
+  it.each(cases)(
+    'has nothing running and exits with 0 once its pool is ended: %s',
+    async (_name, options) => {
+      const url = await migratedDatabase()
+      const worker = await Worker.started({ url, ...options })
+      await worker.untilHandled(await worker.ask('enqueue', 'thing.happened'))
+      await worker.ask('stop')
+      await worker.ask('endPool')
+      await worker.untilIdle()
+      expect(await worker.leave()).toBe(0)
+      expect(worker.problems).toEqual([])
+    },
+  )
 
   it('exits as well when it was stopped while a handler hung', async () => {
     const url = await migratedDatabase()
@@ -61,7 +64,17 @@ describe('a process whose outbox has stopped', () => {
 })
 
 describe('the pool after stop()', () => {
-  const EVENTS = ['error', 'end', 'notification', 'notice', 'drain', 'connect', 'acquire', 'remove', 'release']
+  const EVENTS = [
+    'error',
+    'end',
+    'notification',
+    'notice',
+    'drain',
+    'connect',
+    'acquire',
+    'remove',
+    'release',
+  ]
   const listenersOf = (emitter: Pick<pg.Pool, 'listenerCount'>) =>
     Object.fromEntries(EVENTS.map((name) => [name, emitter.listenerCount(name as 'error')]))
 

@@ -48,7 +48,9 @@ describe('while the application holds every connection of the pool', () => {
       expect((await outbox.health()).ok).toBe(true)
       expect((await outbox.stats()).pending).toBe(1)
       slow.give()
-      await until('the slow one is settled', async () => (await rowsIn(observer)).every((row) => row.status === 1))
+      await until('the slow one is settled', async () =>
+        (await rowsIn(observer)).every((row) => row.status === 1),
+      )
       expect(log.lines('warn')).toEqual([])
     } finally {
       await giveBack()

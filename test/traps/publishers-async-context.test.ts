@@ -57,7 +57,9 @@ describe('a hot handler', () => {
     const url = await migratedDatabase()
     const { outbox } = request.run('boot', () => outboxOn(poolOn(url)))
     const seen: (string | undefined)[] = []
-    request.run('registration', () => outbox.on('thing.happened', 'look', () => void seen.push(request.getStore())))
+    request.run('registration', () =>
+      outbox.on('thing.happened', 'look', () => void seen.push(request.getStore())),
+    )
     await request.run('start', () => outbox.start())
     await request.run('request', () => outbox.enqueue(event()))
     await request.run('request', () => outbox.enqueue(event(), { delayMs: 1 }))
@@ -70,7 +72,9 @@ describe('a hot handler', () => {
     const { outbox } = outboxOn(pool)
     const followed = signal<string | undefined>()
     let parent = ''
-    outbox.on('thing.happened', 'follow', () => outbox.transaction((tx) => tx.publish(event('thing.followed'))))
+    outbox.on('thing.happened', 'follow', () =>
+      outbox.transaction((tx) => tx.publish(event('thing.followed'))),
+    )
     outbox.on('thing.followed', 'see', (one) => followed.give(one.metadata.causationId))
     await outbox.start()
     await outbox.transaction(async (tx) => {

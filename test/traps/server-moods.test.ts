@@ -11,7 +11,10 @@ const retry = { policy: exponentialBackoff(1, 1) }
 async function worker(config: pg.PoolConfig = {}, url?: string) {
   const at = url ?? (await migratedDatabase())
   const admin = poolOn(at, { max: 4 })
-  const { outbox, log } = outboxOn(poolOn(at, config), { poller: { pollIntervalMs: 100, leaseMs: 1_500 }, retry })
+  const { outbox, log } = outboxOn(poolOn(at, config), {
+    poller: { pollIntervalMs: 100, leaseMs: 1_500 },
+    retry,
+  })
   const handled: string[] = []
   outbox.on('thing.happened', 'see', (one) => void handled.push(one.eventId))
   const insert = async (id: string) => {
@@ -41,7 +44,9 @@ describe('a server that is read-only for a while', () => {
     await until('the worker has noticed', () => log.matching(/could not be claimed/).length > 0)
     expect((await outbox.health()).started).toBe(true)
     await writer.query('begin read write')
-    await writer.query(`insert into outbox_event (event_id, event_type) values ('meanwhile', 'thing.happened')`)
+    await writer.query(
+      `insert into outbox_event (event_id, event_type) values ('meanwhile', 'thing.happened')`,
+    )
     await writer.query('commit')
     await writer.query('begin read write')
     await writer.query(`alter database ${database(url)} reset default_transaction_read_only`)
@@ -55,7 +60,9 @@ describe('a server that is read-only for a while', () => {
 
 describe('a server whose statements time out', () => {
   it('by statement_timeout and lock_timeout does not end the worker', async () => {
-    const { admin, outbox, insert, settled } = await worker({ options: '-c statement_timeout=150 -c lock_timeout=100' })
+    const { admin, outbox, insert, settled } = await worker({
+      options: '-c statement_timeout=150 -c lock_timeout=100',
+    })
     await outbox.start()
     await until('before', settled(await insert('before')))
     const blocker = await admin.connect()
@@ -98,23 +105,30 @@ describe('a server whose statements time out', () => {
 })
 
 describe('a role whose transactions are', () => {
-  it.each(['serializable', 'repeatable read'])('%s by default: two workers share the load', async (isolation) => {
-    const url = await migratedDatabase()
-    const options = `-c default_transaction_isolation=${isolation.replace(' ', '\\ ')}`
-    const one = await worker({ options }, url)
-    const two = await worker({ options }, url)
-    const { rows } = await poolOn(url, { options, max: 1 }).query('show transaction_isolation')
-    expect(rows).toEqual([{ transaction_isolation: isolation }])
-    await one.outbox.start()
-    await two.outbox.start()
-    const ids: string[] = []
-    for (let n = 0; n < 200; n++) ids.push(await one.insert(`event ${n}`))
-    for (let n = 0; n < 20; n++) ids.push(await two.outbox.enqueue(event()))
-    await until('all are settled', async () => (await rowsIn(one.admin)).every((row) => row.status === 1), 20_000)
-    expect([...one.handled, ...two.handled].sort()).toEqual(ids.sort())
-    const problems = [...one.log.lines('warn'), ...two.log.lines('warn')]
-    expect(problems.map((line) => `${line.msg}: ${line.error_message}`)).toEqual([])
-  })
+  it.each(['serializable', 'repeatable read'])(
+    '%s by default: two workers share the load',
+    async (isolation) => {
+      const url = await migratedDatabase()
+      const options = `-c default_transaction_isolation=${isolation.replace(' ', '\\ ')}`
+      const one = await worker({ options }, url)
+      const two = await worker({ options }, url)
+      const { rows } = await poolOn(url, { options, max: 1 }).query('show transaction_isolation')
+      expect(rows).toEqual([{ transaction_isolation: isolation }])
+      await one.outbox.start()
+      await two.outbox.start()
+      const ids: string[] = []
+      for (let n = 0; n < 200; n++) ids.push(await one.insert(`event ${n}`))
+      for (let n = 0; n < 20; n++) ids.push(await two.outbox.enqueue(event()))
+      await until(
+        'all are settled',
+        async () => (await rowsIn(one.admin)).every((row) => row.status === 1),
+        20_000,
+      )
+      expect([...one.handled, ...two.handled].sort()).toEqual(ids.sort())
+      const problems = [...one.log.lines('warn'), ...two.log.lines('warn')]
+      expect(problems.map((line) => `${line.msg}: ${line.error_message}`)).toEqual([])
+    },
+  )
 
   it('deferrable constraints and triggers that fail a settle once: it is tried again', async () => {
     const { admin, outbox, handled, insert, settled } = await worker()

@@ -30,7 +30,7 @@ create table if not exists ${names.events} (
   event_type text collate "C" not null,
   locked_until timestamptz,
   locked_by text collate "C",
-  event_id text collate "C" primary key,
+  event_id text collate "C" primary key check (event_id <> '' and strpos(event_id, E'\\x1e') = 0),
   aggregate_type text collate "C" not null default '__GLOBAL__',
   aggregate_id text collate "C",
   tenant_id text collate "C",

@@ -144,6 +144,34 @@ onEveryPostgres('queues', (newWorld) => {
     expect(await world.rows()).toMatchObject([{ status: 'DONE', attempts: 0 }])
   })
 
+  it('does not run an event beside itself after a restart that a handler outlived', async () => {
+    const world = await newWorld()
+    const outbox = world.outbox({ poller: { pollIntervalMs: 50 }, dispatcher: { drainTimeoutMs: 50 } })
+    const held = gate()
+    let running = 0
+    let most = 0
+    let runs = 0
+    outbox.on(OrderPlaced, 'deaf', async (event) => {
+      if (event.eventId !== 'o-1') return
+      most = Math.max(most, ++running)
+      if (++runs === 1) await held.opened
+      running--
+    })
+    await outbox.start()
+    await outbox.enqueue(order('o-1'))
+    await until(() => runs === 1)
+    await outbox.stop()
+    expect(await world.rows()).toMatchObject([{ status: 'NEW', attempts: 0, lockedBy: null }])
+    await outbox.start()
+    // A neighbour that is handled afterwards shows that the new start has looked at the table.
+    const neighbour = world.outbox()
+    await neighbour.enqueue(order('o-2'))
+    await until(async () => (await world.rows())[1]?.status === 'DONE')
+    held.open()
+    await until(async () => (await world.rows())[0]?.status === 'DONE')
+    expect(most).toBe(1)
+  })
+
   it('still takes over from dead processes after it met a row of its own that it had lost', async () => {
     const world = await newWorld()
     const held = gate()

@@ -4,7 +4,13 @@ import { postgresStore } from 'aftercommit/postgres'
 import pg from 'pg'
 import postgres from 'postgres'
 
-const { url, driver = 'pg', store = {}, outbox: settings = {}, pool: poolSettings = {} } = JSON.parse(process.env.WORKER)
+const {
+  url,
+  driver = 'pg',
+  store = {},
+  outbox: settings = {},
+  pool: poolSettings = {},
+} = JSON.parse(process.env.WORKER)
 const send = (message) => process.connected && process.send(message)
 
 process.on('uncaughtException', (error) => send({ problem: `uncaughtException: ${error?.stack ?? error}` }))
@@ -29,7 +35,8 @@ const commands = {
   enqueue: (type) => outbox.enqueue({ type, payload: 1 }),
   stop: () => outbox.stop(),
   endPool: () => (pool ? pool.end() : sql.end({ timeout: 5 })),
-  resources: async () => process.getActiveResourcesInfo().filter((name) => !/Pipe|TTY|FSReq|Immediate|FileHandle/.test(name)),
+  resources: async () =>
+    process.getActiveResourcesInfo().filter((name) => !/Pipe|TTY|FSReq|Immediate|FileHandle/.test(name)),
 }
 
 process.on('message', async ({ id, command, argument }) => {

@@ -1,4 +1,9 @@
-import { AftercommitError, CommitUnknownError, TransactionRolledBackError } from '../../../core/errors.js'
+import {
+  AftercommitError,
+  CommitUnknownError,
+  TransactionEndedError,
+  TransactionRolledBackError,
+} from '../../../core/errors.js'
 import type { TransactionSession } from '../../../transaction.js'
 import {
   type ListenSession,
@@ -53,7 +58,9 @@ export class PgDriver<Client extends PgClient> implements PostgresDriver<Client>
     return (await this.#pool.query(this.#config(statement, params))).rows as Row[]
   }
 
+  /** Only inside a transaction: one that the application ended itself must not become an autocommit. */
   async queryOn(client: Client, statement: Statement, params: readonly Param[]): Promise<readonly Row[]> {
+    if (client.getTransactionStatus?.() === 'I') throw new TransactionEndedError()
     return (await client.query(this.#config(statement, params))).rows as Row[]
   }
 

@@ -1,0 +1,90 @@
+import { describe, expect, it } from 'vitest'
+import { event, gate } from '../testing/store-conformance/fixtures.js'
+import { Delivery } from './delivery.js'
+import { InFlight } from './in-flight.js'
+
+function delivery(eventId: string): Delivery {
+  return new Delivery({
+    event: event({ eventId }),
+    token: 'test:1',
+    leasedUntil: 30_000,
+    attempts: 0,
+    handledBy: [],
+    source: 'cold',
+    suspect: false,
+    unroutable: false,
+  })
+}
+
+async function settled(): Promise<void> {
+  await new Promise((resolve) => setImmediate(resolve))
+}
+
+describe('InFlight', () => {
+  it('holds a delivery until it is removed', () => {
+    const inFlight = new InFlight()
+    const one = delivery('a')
+    inFlight.add(one)
+    expect(inFlight.has('a')).toBe(true)
+    expect([...inFlight.values()]).toEqual([one])
+    inFlight.remove(one)
+    expect(inFlight.has('a')).toBe(false)
+    expect(inFlight.size).toBe(0)
+  })
+
+  it('does not let go of an event for another delivery of it', () => {
+    const inFlight = new InFlight()
+    inFlight.add(delivery('a'))
+    inFlight.remove(delivery('a'))
+    expect(inFlight.has('a')).toBe(true)
+  })
+
+  it('is idle only when the last one is through', async () => {
+    const inFlight = new InFlight()
+    const [a, b] = [delivery('a'), delivery('b')]
+    inFlight.add(a)
+    inFlight.add(b)
+    let idle = 0
+    for (let waiting = 0; waiting < 2; waiting++) void inFlight.idle().then(() => idle++)
+    inFlight.remove(a)
+    await settled()
+    expect(idle).toBe(0)
+    inFlight.remove(b)
+    await settled()
+    expect(idle).toBe(2)
+    await inFlight.idle()
+  })
+
+  it('knows a run that was given up until that ends, also when it ends with an error', async () => {
+    const inFlight = new InFlight()
+    const run = gate()
+    inFlight.outlives(
+      'a',
+      run.opened.then(() => Promise.reject(new Error('too late'))),
+    )
+    expect(inFlight.has('a')).toBe(true)
+    run.open()
+    await settled()
+    expect(inFlight.has('a')).toBe(false)
+  })
+
+  it('waits for each of several runs of one event', async () => {
+    const inFlight = new InFlight()
+    const [first, second] = [gate(), gate()]
+    inFlight.outlives('a', first.opened)
+    inFlight.outlives('a', second.opened)
+    first.open()
+    await settled()
+    expect(inFlight.has('a')).toBe(true)
+    second.open()
+    await settled()
+    expect(inFlight.has('a')).toBe(false)
+  })
+
+  it('does not wait for runs that were given up: they hold no lease', async () => {
+    const inFlight = new InFlight()
+    inFlight.outlives('a', new Promise(() => {}))
+    expect(inFlight.size).toBe(0)
+    await inFlight.idle()
+  })
+})

@@ -1,0 +1,271 @@
+import { describe, expect, it } from 'vitest'
+import { recordingLogger } from '../../test/support/recording.js'
+import type { Settlement } from '../store.js'
+import { gate } from '../testing/store-conformance/fixtures.js'
+import { VirtualClock } from '../testing/virtual-clock.js'
+import { Settler } from './settler.js'
+
+const done = (n: number): Settlement => ({ eventId: `e${n}`, token: 'test:1', outcome: 'done' })
+const ids = (from: number, to: number) => Array.from({ length: to - from }, (_, n) => `e${from + n}`)
+
+interface World {
+  readonly settler: Settler
+  readonly clock: VirtualClock
+  readonly log: ReturnType<typeof recordingLogger>
+  /** The ids of each statement that reached the store. */
+  readonly batches: string[][]
+  readonly outcomes: { id: string; settled: boolean }[]
+  add(from: number, to: number): void
+}
+
+/** `write` stands for the database: it may wait, throw, or name the ids that had lost their lease. */
+function world(write: (batch: string[], call: number) => unknown = () => {}): World {
+  const clock = new VirtualClock()
+  const log = recordingLogger()
+  const batches: string[][] = []
+  const outcomes: World['outcomes'] = []
+  let calls = 0
+  const settler = new Settler({
+    clock,
+    logger: log,
+    metrics: undefined,
+    keepDone: true,
+    store: {
+      async settleIfLeased(settlements) {
+        const batch = settlements.map((one) => one.eventId)
+        const lost = await write(batch, calls++)
+        batches.push(batch)
+        return new Set(batch.filter((id) => !(lost instanceof Set) || !lost.has(id)))
+      },
+    },
+    onSettled: (_, settlement, settled) => void outcomes.push({ id: settlement.eventId, settled }),
+  })
+  const add = (from: number, to: number) => {
+    for (let n = from; n < to; n++) settler.add(done(n), null)
+  }
+  return { settler, clock, log, batches, outcomes, add }
+}
+
+describe('Settler: batches', () => {
+  it('waits five milliseconds for company', async () => {
+    const { add, clock, batches } = world()
+    add(0, 1)
+    await clock.advance(3)
+    add(1, 2)
+    await clock.advance(1)
+    expect(batches).toEqual([])
+    await clock.advance(1)
+    expect(batches).toEqual([['e0', 'e1']])
+    expect(clock.timerCount).toBe(0)
+  })
+
+  it('waits for nobody once 500 are there, and leaves the rest to the next batch', async () => {
+    const { add, clock, batches } = world()
+    add(0, 499)
+    await clock.advance(0)
+    expect(batches).toEqual([])
+    add(499, 503)
+    await clock.advance(0)
+    expect(batches).toEqual([ids(0, 500)])
+    await clock.advance(5)
+    expect(batches).toEqual([ids(0, 500), ids(500, 503)])
+  })
+
+  it('never runs two statements at once', async () => {
+    const first = gate()
+    let running = 0
+    let most = 0
+    const { add, clock, batches } = world(async () => {
+      most = Math.max(most, ++running)
+      await first.opened
+      running--
+    })
+    add(0, 500)
+    add(500, 1_600)
+    await clock.advance(100)
+    expect(batches).toEqual([])
+    first.open()
+    await clock.advance(10)
+    expect(most).toBe(1)
+    expect(batches.map((batch) => batch.length)).toEqual([500, 500, 500, 100])
+  })
+
+  it('tells for each outcome whether it counted', async () => {
+    const { add, clock, outcomes } = world(() => new Set(['e1']))
+    add(0, 3)
+    await clock.advance(5)
+    expect(outcomes).toEqual([
+      { id: 'e0', settled: true },
+      { id: 'e1', settled: false },
+      { id: 'e2', settled: true },
+    ])
+  })
+
+  it('does not wait while somebody waits for the outcomes', async () => {
+    const { add, settler, clock, batches } = world()
+    const work = gate()
+    add(0, 1)
+    const eager = settler.eagerly(() => work.opened)
+    await clock.advance(0)
+    expect(batches).toEqual([['e0']])
+    add(1, 2)
+    await clock.advance(0)
+    expect(batches).toEqual([['e0'], ['e1']])
+    work.open()
+    await eager
+    add(2, 3)
+    await clock.advance(4)
+    expect(batches).toHaveLength(2)
+    await clock.advance(1)
+    expect(batches).toHaveLength(3)
+  })
+
+  it('waits for company again after eager work that failed', async () => {
+    const { add, settler, clock, batches } = world()
+    await expect(settler.eagerly(() => Promise.reject(new Error('broken')))).rejects.toThrow('broken')
+    add(0, 1)
+    await clock.advance(4)
+    expect(batches).toEqual([])
+  })
+
+  it('flushes everything, also what comes while it writes', async () => {
+    const first = gate()
+    const { add, settler, batches } = world((_, call) => (call === 0 ? first.opened : undefined))
+    add(0, 3)
+    const flushed = settler.flush()
+    add(3, 700)
+    first.open()
+    await flushed
+    expect(batches.flat()).toEqual(ids(0, 700))
+  })
+
+  it('flushes nothing when there is nothing', async () => {
+    const { settler, batches, clock } = world()
+    await settler.flush()
+    expect(batches).toEqual([])
+    expect(clock.timerCount).toBe(0)
+  })
+})
+
+describe('Settler: backpressure', () => {
+  it('is full at 2,000 outcomes and calls the waiting workers when there is room', async () => {
+    const database = gate()
+    const { add, settler, clock } = world(() => database.opened)
+    add(0, 1)
+    await clock.advance(5)
+    add(1, 2_000)
+    expect(settler.full).toBe(false)
+    await settler.whenRoom()
+    add(2_000, 2_001)
+    expect(settler.full).toBe(true)
+    let woken = 0
+    for (let worker = 0; worker < 4; worker++) void settler.whenRoom().then(() => woken++)
+    await clock.advance(1_000)
+    expect(woken).toBe(0)
+    database.open()
+    await clock.advance(0)
+    expect(woken).toBe(4)
+    expect(settler.full).toBe(false)
+  })
+
+  it('does not leave a worker waiting when it gives up', async () => {
+    const { add, settler, clock } = world(() => Promise.reject(new Error('down')))
+    add(0, 2_500)
+    const room = settler.whenRoom()
+    await clock.advance(10)
+    settler.giveUp()
+    await clock.advance(0)
+    await room
+  })
+})
+
+describe('Settler: a database that cannot be reached', () => {
+  it('keeps all outcomes in their order, with those that come meanwhile', async () => {
+    const { add, clock, batches, outcomes, log } = world((_, call) => {
+      if (call < 6) throw new Error('down')
+    })
+    add(0, 700)
+    for (let n = 0; n < 6; n++) {
+      await clock.advance(100)
+      add(700 + n, 701 + n)
+    }
+    expect(batches).toEqual([])
+    await clock.advance(10_000)
+    expect(batches.flat()).toEqual(ids(0, 706))
+    expect(outcomes.map((one) => one.id)).toEqual(ids(0, 706))
+    expect(outcomes.every((one) => one.settled)).toBe(true)
+    expect(log.lines.filter((line) => line.level === 'warn')).toHaveLength(1)
+    expect(clock.timerCount).toBe(0)
+  })
+
+  it('tries after 50, 200, 1,000 and then every 2,000 ms', async () => {
+    const tries: number[] = []
+    const { add, clock } = world(() => {
+      tries.push(clock.monotonic())
+      throw new Error('down')
+    })
+    add(0, 1)
+    await clock.advance(10_000)
+    expect(tries).toEqual([5, 55, 255, 1_255, 3_255, 5_255, 7_255, 9_255])
+  })
+
+  it('starts with short waits again after it worked once', async () => {
+    const tries: number[] = []
+    const { add, clock, log } = world((_, call) => {
+      tries.push(clock.monotonic())
+      if (call !== 3) throw new Error('down')
+    })
+    add(0, 1)
+    await clock.advance(1_255)
+    expect(tries).toEqual([5, 55, 255, 1_255])
+    add(1, 2)
+    await clock.advance(60)
+    expect(tries.slice(4)).toEqual([1_260, 1_310])
+    expect(log.lines.filter((line) => line.level === 'warn')).toHaveLength(2)
+  })
+
+  it('drops what it cannot write when it gives up, and says so of each', async () => {
+    const { add, settler, clock, batches, outcomes } = world(() => Promise.reject(new Error('down')))
+    add(0, 600)
+    await clock.advance(20)
+    const flushed = settler.flush()
+    settler.giveUp()
+    await flushed
+    expect(batches).toEqual([])
+    expect(outcomes).toEqual(ids(0, 600).map((id) => ({ id, settled: false })))
+    expect(clock.timerCount).toBe(0)
+  })
+
+  it('tries once, and no more, what comes after it gave up', async () => {
+    let tries = 0
+    const { add, settler, clock, outcomes } = world(() => {
+      tries++
+      throw new Error('down')
+    })
+    settler.giveUp()
+    add(0, 1)
+    await clock.advance(60_000)
+    expect(tries).toBe(1)
+    expect(outcomes).toEqual([{ id: 'e0', settled: false }])
+    expect(clock.timerCount).toBe(0)
+  })
+
+  it('writes what it can after it gave up', async () => {
+    const { add, settler, clock, outcomes } = world()
+    settler.giveUp()
+    add(0, 1)
+    await clock.advance(5)
+    expect(outcomes).toEqual([{ id: 'e0', settled: true }])
+  })
+
+  it('goes on trying after it was opened again', async () => {
+    const { add, settler, clock, outcomes } = world((_, call) => {
+      if (call < 2) throw new Error('down')
+    })
+    settler.giveUp()
+    settler.reopen()
+    add(0, 1)
+    await clock.advance(300)
+    expect(outcomes).toEqual([{ id: 'e0', settled: true }])
+  })
+})
