@@ -39,7 +39,7 @@ export class Outbox<Client = unknown> implements EventPublisher, AsyncDisposable
     for (const definition of options.events ?? []) this.catalog.add(definition)
     this.#machinery = new Machinery(this, options.store, this.#settings)
     this.deadLetters = new DeadLetters(options.store, this.#settings.logger, () =>
-      this.#machinery.poller.rescan(),
+      this.#machinery.lookAgain(),
     )
   }
 

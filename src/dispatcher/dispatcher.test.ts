@@ -456,7 +456,10 @@ describe('Dispatcher: interceptors', () => {
     const calls: string[] = []
     const { on, cold, settle, outcomes, dispatcher } = world({
       interceptors: [
-        { beforeDispatch: failing('not today'), afterDispatch: (_, error) => void calls.push(`after: ${error}`) },
+        {
+          beforeDispatch: failing('not today'),
+          afterDispatch: (_, error) => void calls.push(`after: ${error}`),
+        },
         { beforeDispatch: () => void calls.push('second') },
       ],
     })
@@ -537,7 +540,9 @@ describe('Dispatcher: timeouts', () => {
     expect(signals[0]?.aborted).toBe(true)
     expect(signals[0]?.reason).toMatchObject({ code: 'HANDLER_TIMEOUT' })
     await clock.advance(5)
-    expect(outcomes).toMatchObject([{ outcome: 'retry', error: expect.stringContaining('HandlerTimeoutError') }])
+    expect(outcomes).toMatchObject([
+      { outcome: 'retry', error: expect.stringContaining('HandlerTimeoutError') },
+    ])
     expect(clock.timerCount).toBe(0)
   })
 

@@ -168,9 +168,13 @@ export class Dispatcher {
     }
     const failures: HandlerFailure[] = []
     const succeeded: string[] = []
-    const passed = await this.#before(delivery, failures)
-    if (passed) {
-      await Promise.all(handlers.map((handler) => this.#run(handler, delivery, failures, succeeded)))
+    if (await this.#before(delivery, failures)) {
+      const errors = await Promise.all(handlers.map((handler) => this.#run(handler, delivery)))
+      handlers.forEach(({ name }, at) => {
+        const error = errors[at]
+        if (error) failures.push({ handler: name, error: error.thrown })
+        else succeeded.push(name)
+      })
     }
     await this.#after(delivery, failures)
     return failures.length === 0
@@ -190,20 +194,16 @@ export class Dispatcher {
     return settlementOf(delivery, { outcome: 'done' })
   }
 
-  async #run(
-    handler: Registration,
-    delivery: Delivery,
-    failures: HandlerFailure[],
-    succeeded: string[],
-  ): Promise<void> {
+  /** Never rejects: what one handler throws does not stop the others. */
+  async #run(handler: Registration, delivery: Delivery): Promise<{ thrown: unknown } | null> {
     try {
       await invoke(handler, delivery, this.#options)
-      succeeded.push(handler.name)
-      this.#noteHandled(handler, delivery, null, true)
-    } catch (error) {
-      failures.push({ handler: handler.name, error })
-      this.#noteHandled(handler, delivery, error, false)
+    } catch (thrown) {
+      this.#noteHandled(handler, delivery, thrown, false)
+      return { thrown }
     }
+    this.#noteHandled(handler, delivery, null, true)
+    return null
   }
 
   async #before(delivery: Delivery, failures: HandlerFailure[]): Promise<boolean> {

@@ -78,11 +78,16 @@ async function inScope(
   createScope: CreateScope,
 ): Promise<unknown> {
   const scope = await createScope(delivery.event)
+  let result: unknown
   try {
-    return await call(handler, delivery, options, scope)
-  } finally {
-    await dispose(scope)
+    result = await call(handler, delivery, options, scope)
+  } catch (error) {
+    // The handler's own error is the one to see.
+    await dispose(scope).catch(() => {})
+    throw error
   }
+  await dispose(scope)
+  return result
 }
 
 async function dispose(scope: unknown): Promise<void> {

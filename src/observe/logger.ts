@@ -80,7 +80,12 @@ export type Redact = (message: string) => string
 /** A thrown value as log fields: its name and at most 500 characters of message, after the user's `redact`. */
 export function errorFields(thrown: unknown, redact?: Redact): LogFields {
   const { name, message } = describeError(thrown)
-  return { error: name, error_message: sanitizeText(redact ? safely(redact, message) : message, 500) }
+  return { error: name, error_message: loggable(message, redact) }
+}
+
+/** A message as a log may hold it. */
+export function loggable(message: string, redact?: Redact): string {
+  return sanitizeText(redact ? safely(redact, message) : message, 500)
 }
 
 function safely(redact: Redact, message: string): string {

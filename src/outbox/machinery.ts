@@ -8,7 +8,7 @@ import { InFlight } from '../dispatcher/in-flight.js'
 import { eventFields } from '../dispatcher/invoke.js'
 import { type Registration, Routes } from '../dispatcher/routing.js'
 import { Settler } from '../dispatcher/settler.js'
-import { errorFields } from '../observe/logger.js'
+import { errorFields, loggable } from '../observe/logger.js'
 import { DebouncedDoorbell } from '../poller/doorbell.js'
 import { Janitor } from '../poller/janitor.js'
 import { LeaseKeeper } from '../poller/lease-keeper.js'
@@ -111,6 +111,12 @@ export class Machinery<Client> {
       doorbell: this.#doorbell,
       hotToken: `${identity.instanceId}:0`,
     })
+  }
+
+  /** Something is due again that all scans have passed. */
+  lookAgain(): void {
+    this.poller.rescan()
+    this.#doorbell.ring(null)
   }
 
   register(registration: Registration): void {
@@ -306,21 +312,20 @@ export class Machinery<Client> {
     } else if (settlement.outcome === 'dead' && delivery) {
       this.#counters.failed++
       this.#counters.dead++
-      this.#announceDead(delivery, settlement.error)
+      this.#announceDead(delivery, settlement)
     } else if (settlement.outcome === 'release') {
       if (settlement.delayMs > 0) return this.poller.wakeIn(settlement.delayMs)
       // Scans have passed it: whoever can handle it looks at everything once.
-      this.poller.rescan()
-      this.#doorbell.ring(null)
+      this.lookAgain()
     }
   }
 
-  #announceDead(delivery: Delivery, error: string): void {
+  #announceDead(delivery: Delivery, { attempts, error }: { attempts: number; error: string }): void {
     const { logger, metrics, redact, onDead } = this.#settings
     const { event } = delivery
     metrics?.count('dead', 1, { eventType: event.eventType })
-    const failure = { ...errorFields(error, redact), attempt: delivery.attempts + 1, outcome: 'dead' }
-    logger.error({ ...eventFields(event), ...failure }, 'event is dead')
+    const failure = { error_message: loggable(error, redact), attempt: delivery.attempts + attempts }
+    logger.error({ ...eventFields(event), ...failure, outcome: 'dead' }, 'event is dead')
     if (!onDead) return
     void (async () => onDead({ eventId: event.eventId, eventType: event.eventType }, error))().catch(
       (thrown) =>

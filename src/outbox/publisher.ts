@@ -70,8 +70,9 @@ export class Publisher<Client> {
   ): Promise<{ ids: EventEnvelope['eventId'][]; pending: Pending[] }> {
     const { store, clock, leaseMs, hotToken } = this.#options
     const delayMs = checkedDelay(options)
-    const envelopes = events.map((event) => this.#envelopeOf(event))
-    checkTwice(envelopes)
+    const given = events.map((event) => this.#envelopeOf(event))
+    const { envelopes, twice } = firstOfEach(given)
+    if (twice.length > 0 && options.onDuplicate !== 'ignore') throw new DuplicateEventError(twice)
     // Whether a moment has come is for the database's clock to say.
     const mayBeHot = seesCommit && delayMs === 0 && options.deliverAt === undefined
     const hot = envelopes.map((event) => mayBeHot && this.#reserve(event))
@@ -104,7 +105,7 @@ export class Publisher<Client> {
       if (seq !== undefined) pending.push({ event, seq, hot: hot[at] as boolean, asked, delayMs })
       else if (hot[at]) this.#options.hot.cancel(event.payloadSize)
     })
-    return { ids: envelopes.map((event) => event.eventId), pending }
+    return { ids: given.map((event) => event.eventId), pending }
   }
 
   /** The transaction is committed and these rows are in it. */
@@ -213,9 +214,16 @@ function checkedDelay(options: PublishOptions): number {
 }
 
 /** The same id twice in one call is a duplicate whatever the database says. */
-function checkTwice(events: readonly EventEnvelope[]): void {
-  if (events.length < 2) return
+function firstOfEach(events: readonly EventEnvelope[]): {
+  envelopes: readonly EventEnvelope[]
+  twice: readonly string[]
+} {
+  if (events.length < 2) return { envelopes: events, twice: [] }
   const seen = new Set<string>()
-  const twice = events.filter(({ eventId }) => seen.size === seen.add(eventId).size)
-  if (twice.length > 0) throw new DuplicateEventError(twice.map((event) => event.eventId))
+  const twice: string[] = []
+  const envelopes = events.filter(({ eventId }) => {
+    if (seen.has(eventId)) twice.push(eventId)
+    return seen.size !== seen.add(eventId).size
+  })
+  return { envelopes, twice }
 }

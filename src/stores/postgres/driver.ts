@@ -1,4 +1,4 @@
-import { TransactionRolledBackError } from '../../core/errors.js'
+import { AftercommitError, TransactionRolledBackError } from '../../core/errors.js'
 import type { TransactionSession } from '../../transaction.js'
 
 /** A statement with bound parameters. Prepared under a name derived from its text, where the driver can. */
@@ -106,6 +106,13 @@ export async function withSavepoint<T>(
   }
   await execute(`RELEASE SAVEPOINT ${name}`)
   return result
+}
+
+export function cannotUseClient(): AftercommitError {
+  return new AftercommitError(
+    'UNSUPPORTED',
+    'This driver begins its transactions itself: call transaction(body), or publish(event, { tx }) inside your own.',
+  )
 }
 
 /** A statement has failed and its error was swallowed: COMMIT would be answered by ROLLBACK, and the driver hides it. */

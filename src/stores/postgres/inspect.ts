@@ -76,7 +76,10 @@ export async function list(
     return {
       ...stored,
       status: STATUS_NAMES[Number(row[16])] as EventStatusName,
-      failures: parsed<StoredFailure[]>(row[17], []).map((failure) => ({ ...failure, at: new Date(failure.at) })),
+      failures: parsed<StoredFailure[]>(row[17], []).map((failure) => ({
+        ...failure,
+        at: new Date(failure.at),
+      })),
       lastError: row[18] as string | null,
       lockedBy: row[19] as string | null,
       lockedUntil: date(row[20]),

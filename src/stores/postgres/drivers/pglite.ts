@@ -1,6 +1,7 @@
 import { CommitUnknownError } from '../../../core/errors.js'
 import type { TransactionSession } from '../../../transaction.js'
 import {
+  cannotUseClient,
   type ListenSession,
   type Param,
   type PostgresDriver,
@@ -56,7 +57,11 @@ export class PGliteDriver<Client extends PGliteClient> implements PostgresDriver
     return { session: null, close: () => unlisten().catch(() => {}) }
   }
 
-  async transaction<T>(body: (session: TransactionSession<Client>) => Promise<T>): Promise<T> {
+  async transaction<T>(
+    body: (session: TransactionSession<Client>) => Promise<T>,
+    client?: Client,
+  ): Promise<T> {
+    if (client !== undefined) throw cannotUseClient()
     let finished = false
     try {
       return (await this.#database.transaction(async (client: Client) => {

@@ -1,6 +1,7 @@
 import { CommitUnknownError } from '../../../core/errors.js'
 import type { TransactionSession } from '../../../transaction.js'
 import {
+  cannotUseClient,
   type ListenSession,
   type Param,
   type PostgresDriver,
@@ -72,7 +73,11 @@ export class PostgresJsDriver<Client extends PostgresJsClient> implements Postgr
     return { session: null, close: async () => listening.unlisten().catch(() => {}) }
   }
 
-  async transaction<T>(body: (session: TransactionSession<Client>) => Promise<T>): Promise<T> {
+  async transaction<T>(
+    body: (session: TransactionSession<Client>) => Promise<T>,
+    client?: Client,
+  ): Promise<T> {
+    if (client !== undefined) throw cannotUseClient()
     let finished = false
     try {
       return (await this.#sql.begin(async (client: Client) => {
