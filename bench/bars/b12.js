@@ -42,8 +42,8 @@ export async function run(context) {
 function watchLog(server, database) {
   const seen = new Map()
   const read = () => {
-    for (const line of server.log.split('\n')) {
-      const [, name, session, number, text] = /^~(.*?)~(.*?)~(\d+)~ (.*)/.exec(line) ?? []
+    for (const entry of server.log.split(/\n(?=~)/)) {
+      const [, name, session, number, text] = /^~(.*?)~(.*?)~(\d+)~ (.*)/s.exec(entry) ?? []
       if (name === database && /LOG: +(statement|execute)/.test(text)) seen.set(`${session} ${number}`, text)
     }
   }
@@ -54,7 +54,9 @@ function watchLog(server, database) {
     end() {
       clearInterval(timer)
       read()
-      return [...seen].filter(([key]) => !before.has(key)).map(([, text]) => text.slice(0, 200))
+      return [...seen]
+        .filter(([key]) => !before.has(key))
+        .map(([, text]) => text.replace(/\s+/g, ' ').slice(0, 200))
     },
   }
 }

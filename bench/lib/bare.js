@@ -6,7 +6,7 @@ import { poolFor, transact, warmUp } from './pool.js'
 export const side = { name: 'bare INSERT', install, open }
 
 async function install(url) {
-  await withClient(url, (client) => client.query(`${ORDERS}; create table bare (id bigint, payload jsonb)`))
+  await withClient(url, (client) => client.query(`${ORDERS}; create table bare (id bigint, payload json)`))
 }
 
 async function open(url, { connections = 2, onCommit } = {}) {

@@ -7,6 +7,8 @@ import { poolFor, transact, warmUp } from './pool.js'
 
 const silent = new Logger(() => () => {})
 const TASK = 'order_placed'
+const LATE_ID = 'select id from graphile_worker._private_jobs order by id desc offset 5000 limit 1'
+const PENDING = 'select exists (select 1 from graphile_worker._private_jobs where id > $1) as left'
 
 export const side = { name: 'graphile-worker 0.18', install, fill, open }
 
@@ -58,10 +60,8 @@ async function open(url, { connections = 2, onCommit, tuning } = {}) {
           values: [TASK, JSON.stringify(payload)],
         })
       }),
-    async unsettled() {
-      const { rows } = await pool.query('select exists (select 1 from graphile_worker._private_jobs) as left')
-      return rows[0].left
-    },
+    lateId: async () => (await pool.query(LATE_ID)).rows[0]?.id,
+    unsettled: async (after = 0) => (await pool.query(PENDING, [after])).rows[0].left,
     async stop() {
       await runner?.stop()
       await pool.end()

@@ -8,7 +8,8 @@ import { poolFor, warmUp } from './pool.js'
 /** Connections that the outbox needs beside those of the application. */
 const OWN_CONNECTIONS = 6
 const TUNING = { concurrency: 96, batchSize: 500, pollIntervalMs: 5_000 }
-const PENDING = 'select exists (select 1 from outbox_event where status in (0, 2)) as left'
+const LATE_ID = 'select event_id as id from outbox_event order by event_id desc offset 5000 limit 1'
+const PENDING = 'select exists (select 1 from outbox_event where status in (0, 2) and event_id > $1) as left'
 
 export const side = { name: 'aftercommit', install, fill, open }
 
@@ -64,7 +65,8 @@ async function open(url, { connections = 2, onCommit, keepRows, tuning } = {}) {
         await tx.client.query(insertOrder(payload))
         await tx.publish({ type: TYPE, payload })
       }),
-    unsettled: async () => (await pool.query(PENDING)).rows[0].left,
+    lateId: async () => (await pool.query(LATE_ID)).rows[0]?.id,
+    unsettled: async (after = '') => (await pool.query(PENDING, [after])).rows[0].left,
     async stop() {
       await outbox.stop()
       await pool.end()

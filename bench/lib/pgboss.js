@@ -50,6 +50,7 @@ async function open(url, { tuning } = {}) {
       }
       working = Array.from({ length: loops }, loop)
     },
+    lateId: async () => undefined,
     async unsettled() {
       const { rows } = await pool.query(
         `select exists (select 1 from pgboss.job where name = $1 and state < 'completed') as left`,

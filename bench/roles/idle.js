@@ -10,6 +10,7 @@ export async function play({ side, url, settleMs, idleMs, options, say }) {
   await sleep(idleMs)
   const { user, system } = process.cpuUsage(cpu)
   say('over')
+  await sleep(300) // what stopping costs is not counted
   await app.stop()
   return { cpuMillisPerSecond: (user + system) / idleMs }
 }

@@ -104,14 +104,14 @@ export class Routes {
 
   /** Handler names by route, for the registry. */
   summary(): Record<string, string[]> {
-    const routes: Record<string, string[]> = {}
+    const routes = new Map<string, string[]>()
     for (const { eventType, aggregateType, name } of this.#all) {
       const route = aggregateType === null ? eventType : `${aggregateType}/${eventType}`
-      const names = routes[route]
+      const names = routes.get(route)
       if (names) names.push(name)
-      else routes[route] = [name]
+      else routes.set(route, [name])
     }
-    return routes
+    return Object.fromEntries(routes)
   }
 
   #match(aggregateType: string, eventType: string): readonly Registration[] {

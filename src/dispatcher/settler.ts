@@ -18,7 +18,7 @@ interface Entry {
 }
 
 export interface SettlerOptions {
-  readonly store: Pick<EventStore, 'settleIfLeased'>
+  readonly store: Pick<EventStore, 'settleIfLeased' | 'list'>
   readonly clock: Clock
   readonly keepDone: boolean
   readonly logger: Logger
@@ -109,11 +109,11 @@ export class Settler {
     while (this.#entries.length > 0) {
       const batch = this.#entries.splice(0, BATCH)
       const started = this.#options.clock.monotonic()
+      const { store } = this.#options
       try {
-        const settled = await this.#options.store.settleIfLeased(
-          batch.map((entry) => entry.settlement),
-          this.#options.keepDone,
-        )
+        const settlements = batch.map((entry) => entry.settlement)
+        let settled = await store.settleIfLeased(settlements, this.#options.keepDone)
+        if (this.#failures > 0) settled = await this.#withEarlier(settlements, settled)
         this.#failures = 0
         this.#options.metrics?.duration('settle_ms', this.#options.clock.monotonic() - started)
         this.#report(batch, settled)
@@ -124,6 +124,23 @@ export class Settler {
       // A small rest waits for company instead of costing a statement of its own.
       if (this.#failures === 0 && this.#entries.length < BATCH && this.#eager === 0) return
     }
+  }
+
+  /** The statement before failed, perhaps after it was carried out: then the rows say what we were going to write. */
+  async #withEarlier(
+    settlements: readonly Settlement[],
+    settled: ReadonlySet<string>,
+  ): Promise<ReadonlySet<string>> {
+    const missing = settlements.filter((one) => !settled.has(one.eventId))
+    if (missing.length === 0) return settled
+    const eventIds = missing.map((one) => one.eventId)
+    const rows = await this.#options.store.list({ eventIds, limit: eventIds.length })
+    const status = new Map(rows.map((row) => [row.eventId as string, row.status]))
+    const earlier = missing.filter(({ eventId, outcome }) => {
+      if (outcome === 'done') return (status.get(eventId) ?? 'DONE') === 'DONE'
+      return outcome === 'dead' && status.get(eventId) === 'DEAD'
+    })
+    return new Set([...settled, ...earlier.map((one) => one.eventId)])
   }
 
   #report(batch: readonly Entry[], settled: ReadonlySet<string>): void {

@@ -1,5 +1,5 @@
 import type { EventCatalog } from '../core/catalog.js'
-import type { Timer } from '../core/clock.js'
+import type { Clock, Timer } from '../core/clock.js'
 import { AftercommitError } from '../core/errors.js'
 import { BoundedQueue } from '../dispatcher/bounded-queue.js'
 import type { Delivery } from '../dispatcher/delivery.js'
@@ -46,8 +46,9 @@ export class Machinery<Client> {
   #flushed = { done: 0, failed: 0, dead: 0 }
   #claims = 0
   #helpers = 0
-  #starting: Promise<void> | null = null
-  #stopping: Promise<void> | null = null
+  #wanted = false
+  #started = false
+  #changing: Promise<void> = Promise.resolve()
 
   constructor(identity: Identity, store: EventStore<Client>, settings: Settings) {
     this.#identity = identity
@@ -126,25 +127,27 @@ export class Machinery<Client> {
   }
 
   start(): Promise<void> {
-    if (this.#stopping) return this.#stopping.then(() => this.start())
-    this.#starting ??= this.#start().catch((error) => {
-      this.#starting = null
-      throw error
-    })
-    return this.#starting
+    this.#wanted = true
+    return this.#change()
   }
 
   stop(): Promise<void> {
-    if (this.#stopping) return this.#stopping
-    if (!this.#starting) return this.#doorbell.close()
-    this.#stopping = this.#starting
-      .catch(() => {})
-      .then(() => this.#stop())
-      .finally(() => {
-        this.#starting = null
-        this.#stopping = null
+    this.#wanted = false
+    return this.#change()
+  }
+
+  /** One change at a time; calls in a heap end as the last of them says. */
+  #change(): Promise<void> {
+    const change = this.#changing.then(async () => {
+      if (this.#wanted === this.#started) return this.#started ? undefined : this.#doorbell.close()
+      if (!this.#wanted) return this.#stop()
+      await this.#start().catch((error) => {
+        this.#wanted = false
+        throw error
       })
-    return this.#stopping
+    })
+    this.#changing = change.catch(() => {})
+    return change
   }
 
   /** Claims one batch by hand, handles it, and waits until it is settled. */
@@ -167,7 +170,7 @@ export class Machinery<Client> {
 
   /** An outbox that is not started handles events only while somebody asks it to. */
   async #byHand<T>(work: () => Promise<T>): Promise<T> {
-    if (this.#starting) return work()
+    if (this.#started) return work()
     if (this.#helpers++ === 0) {
       this.#dispatcher.resume()
       this.#keeper.start()
@@ -175,7 +178,7 @@ export class Machinery<Client> {
     try {
       return await work()
     } finally {
-      if (--this.#helpers === 0 && !this.#starting) {
+      if (--this.#helpers === 0 && !this.#started) {
         for (const delivery of this.#dispatcher.pause()) this.#giveBack(delivery)
         await this.#keeper.stop()
       }
@@ -195,7 +198,7 @@ export class Machinery<Client> {
 
   async health(): Promise<Health> {
     const { clock, pollIntervalMs } = this.#settings
-    const started = this.#starting !== null && this.#stopping === null
+    const started = this.#started
     const problems: string[] = []
     const stats = await this.#store.stats().catch((error: unknown) => {
       problems.push(`the store does not answer: ${errorFields(error).error}`)
@@ -242,18 +245,24 @@ export class Machinery<Client> {
     this.#settler.reopen()
     this.#dispatcher.resume()
     this.#keeper.start()
+    this.#started = true
     this.publisher.accepting = true
     this.poller.start()
   }
 
   async #stop(): Promise<void> {
+    const { clock } = this.#settings
     this.publisher.accepting = false
     for (const delivery of this.#dispatcher.pause()) this.#giveBack(delivery)
     await this.#finish()
-    await this.#janitor.stop()
-    await this.#doorbell.close()
-    await this.#keeper.stop()
+    // A database that does not answer must not keep the process from ending.
+    await atMost(
+      clock,
+      2_000,
+      Promise.all([this.#janitor.stop(), this.#doorbell.close(), this.#keeper.stop()]),
+    )
     await this.#store.close()
+    this.#started = false
   }
 
   /** Until the handlers under way have ended and everything is written, or the drain timeout is over. */
@@ -358,4 +367,14 @@ export class Machinery<Client> {
     this.#flushed = counters
     await this.#gauge()
   }
+}
+
+/** Waits for the work, but not longer than this. */
+async function atMost(clock: Clock, ms: number, work: Promise<unknown>): Promise<void> {
+  let timer: Timer | undefined
+  const over = new Promise<void>((resolve) => {
+    timer = clock.setTimer(resolve, ms)
+  })
+  await Promise.race([work, over])
+  timer?.cancel()
 }

@@ -5,6 +5,15 @@ import type { HandlerFunction, HandlerOptions, Registration } from '../dispatche
 type EventName = string | EventDefinition
 export type Route = EventName | { readonly aggregateType: string; readonly type: EventName }
 
+const NAME = 'must be a string of 1 to 255 characters without control characters'
+
+function isName(value: unknown): value is string {
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is being refused
+  return (
+    typeof value === 'string' && /^[^\u0000-\u001f\u007f-\u009f]{1,255}$/.test(value) && value.isWellFormed()
+  )
+}
+
 /** Checks what `on()` was given and brings it into one form. */
 export function registrationOf(
   route: Route,
@@ -12,9 +21,7 @@ export function registrationOf(
   handle: HandlerFunction,
   options: HandlerOptions,
 ): { definition: EventDefinition | undefined; registration: Registration } {
-  if (typeof name !== 'string' || name === '' || name.length > 255) {
-    throw new InvalidSettingError('handler name', 'must be a string of 1 to 255 characters')
-  }
+  if (!isName(name)) throw new InvalidSettingError('handler name', NAME)
   if (typeof handle !== 'function') {
     throw new InvalidSettingError(`handler ${name}`, 'must be a function: on(event, name, handler)')
   }
@@ -22,20 +29,22 @@ export function registrationOf(
   if (!Number.isFinite(timeoutMs) || timeoutMs < 0) {
     throw new InvalidSettingError('timeoutMs', 'must be a number of milliseconds')
   }
-  const bound = typeof route === 'object'
+  const bound = typeof route === 'object' && route !== null
   const type = bound ? route.type : route
   const definition = typeof type === 'function' ? type : undefined
   const eventType = definition ? definition.eventType : (type as string)
-  if (typeof eventType !== 'string' || eventType === '') {
-    throw new InvalidSettingError(`handler ${name}`, 'needs an event: a definition, a name, or a pattern')
+  if (!isName(eventType)) {
+    throw new InvalidSettingError(`handler ${name}`, `needs an event: a definition, or a name, which ${NAME}`)
   }
+  const aggregateType = bound ? route.aggregateType : null
+  if (aggregateType !== null && !isName(aggregateType)) throw new InvalidSettingError('aggregateType', NAME)
   return {
     definition,
     registration: {
       name,
       handle,
       eventType,
-      aggregateType: bound ? route.aggregateType : null,
+      aggregateType,
       exclusive,
       timeoutMs,
     },

@@ -74,11 +74,16 @@ export type Settings = ReturnType<typeof settingsOf>
 
 /** Fills in the defaults; refuses bad values with an error that names the setting. */
 export function settingsOf<Client>(options: OutboxOptions<Client>) {
-  if (!options || typeof options !== 'object' || !options.store) {
-    throw new InvalidSettingError('store', 'is missing; pass for example store: postgresStore(pool)')
+  if (typeof options?.store?.claim !== 'function' || typeof options.store.append !== 'function') {
+    throw new InvalidSettingError('store', 'must be a store; pass for example store: postgresStore(pool)')
   }
   known('', options, OUTBOX)
   const { dispatcher = {}, poller = {}, retry = {}, retention = {} } = options
+  for (const [name, group] of Object.entries({ dispatcher, poller, retry, retention })) {
+    if (typeof group !== 'object' || group === null || Array.isArray(group)) {
+      throw new InvalidSettingError(name, 'must be an object of settings')
+    }
+  }
   known('dispatcher.', dispatcher, DISPATCHER)
   known('poller.', poller, POLLER)
   known('retry.', retry, ['maxAttempts', 'policy'])
@@ -112,6 +117,24 @@ export function settingsOf<Client>(options: OutboxOptions<Client>) {
   }
   if (typeof settings.retryPolicy.delayMs !== 'function') {
     throw new InvalidSettingError('retry.policy', 'must have a delayMs() function; see exponentialBackoff()')
+  }
+  needs('metrics', options.metrics, ['count', 'gauge', 'duration'])
+  needs('clock', options.clock, ['now', 'monotonic', 'setTimer'])
+  const functions = { redact: options.redact, onDead: options.onDead, createScope: dispatcher.createScope }
+  for (const [name, given] of Object.entries(functions)) {
+    if (given !== undefined && typeof given !== 'function') {
+      throw new InvalidSettingError(
+        name === 'createScope' ? 'dispatcher.createScope' : name,
+        'must be a function',
+      )
+    }
+  }
+  if (!Array.isArray(settings.interceptors) || settings.interceptors.some((one) => typeof one !== 'object')) {
+    throw new InvalidSettingError('dispatcher.interceptors', 'must be an array of interceptors')
+  }
+  const events: unknown = options.events ?? []
+  if (!Array.isArray(events) || events.some((one) => typeof one !== 'function')) {
+    throw new InvalidSettingError('events', 'must be an array of event definitions; see defineEvent()')
   }
   for (const level of ['debug', 'info', 'warn', 'error'] as const) {
     if (typeof settings.logger[level] !== 'function') {
@@ -148,6 +171,14 @@ function known(group: string, given: object, names: readonly string[]): void {
     if (!names.includes(name)) {
       throw new InvalidSettingError(`${group}${name}`, `is not a setting; there are: ${names.join(', ')}`)
     }
+  }
+}
+
+function needs(setting: string, given: object | undefined, methods: readonly string[]): void {
+  if (given === undefined) return
+  for (const method of methods) {
+    if (typeof (given as Record<string, unknown> | null)?.[method] === 'function') continue
+    throw new InvalidSettingError(setting, `must have a ${method}() function`)
   }
 }
 

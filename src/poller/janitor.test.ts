@@ -103,10 +103,7 @@ describe('Janitor: heartbeat', () => {
     down = false
     await clock.advance(10_000)
     expect(times('heartbeat')).toHaveLength(4)
-    expect(log.lines.map((line) => line.fields)).toMatchObject([
-      { task: 'heartbeat' },
-      { task: 'heartbeat' },
-    ])
+    expect(log.lines.map((line) => line.fields)).toMatchObject([{ task: 'heartbeat' }, { task: 'heartbeat' }])
   })
 
   it('says goodbye when it stops, and leaves no timer', async () => {
@@ -121,7 +118,9 @@ describe('Janitor: heartbeat', () => {
 
   it('waits for its work before it says goodbye', async () => {
     const slow = gate()
-    const { janitor, clock, calls } = world({ onCall: (what) => (what === 'pruneDone' ? slow.opened : undefined) })
+    const { janitor, clock, calls } = world({
+      onCall: (what) => (what === 'pruneDone' ? slow.opened : undefined),
+    })
     await janitor.start()
     await clock.advance(60_000)
     expect(calls.at(-1)?.what).toBe('pruneDone')
@@ -219,7 +218,9 @@ describe('Janitor: cleaning', () => {
 
   it('does not hold up the heartbeat, and does not run twice at once', async () => {
     const slow = gate()
-    const { janitor, clock, times } = world({ onCall: (what) => (what === 'pruneDone' ? slow.opened : undefined) })
+    const { janitor, clock, times } = world({
+      onCall: (what) => (what === 'pruneDone' ? slow.opened : undefined),
+    })
     await janitor.start()
     await clock.advance(180_000)
     expect(times('heartbeat').at(-1)).toBe(180_000)
@@ -245,8 +246,14 @@ describe('union of filters', () => {
       { names: ['b', 'a'], versions: [2, 3], prefixes: [] },
     ]
     const accepts = compileFilter(union(filters))
-    expect([3, 4].map((version) => accepts({ eventType: 'a', aggregateType: 'x', version }))).toEqual([true, false])
-    expect([5, 6].map((version) => accepts({ eventType: 'b', aggregateType: 'x', version }))).toEqual([true, false])
+    expect([3, 4].map((version) => accepts({ eventType: 'a', aggregateType: 'x', version }))).toEqual([
+      true,
+      false,
+    ])
+    expect([5, 6].map((version) => accepts({ eventType: 'b', aggregateType: 'x', version }))).toEqual([
+      true,
+      false,
+    ])
   })
 
   it('accepts every version of a name that somebody takes by a pattern', () => {
@@ -282,7 +289,11 @@ describe('union of filters', () => {
         limits: fc.dictionary(name, version, { maxKeys: 3 }),
         prefixes: fc.uniqueArray(fc.constantFrom('', 'a.', 'c.'), { maxLength: 2 }),
       })
-      .map(({ limits, prefixes }) => ({ names: Object.keys(limits), versions: Object.values(limits), prefixes }))
+      .map(({ limits, prefixes }) => ({
+        names: Object.keys(limits),
+        versions: Object.values(limits),
+        prefixes,
+      }))
     fc.assert(
       fc.property(fc.array(filter, { maxLength: 3 }), (filters) => {
         const any = filters.map(compileFilter)

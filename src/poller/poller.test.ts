@@ -163,7 +163,10 @@ describe('Poller', () => {
     const before = claims.length
     await clock.advance(20_000)
     const leased = (await store.list({ limit: 1_000 })).filter((row) => row.lockedBy !== null)
-    expect({ leased: leased.length <= 11, claims: claims.length - before }).toEqual({ leased: true, claims: 0 })
+    expect({ leased: leased.length <= 11, claims: claims.length - before }).toEqual({
+      leased: true,
+      claims: 0,
+    })
   })
 
   it('tries rows of a process that died one at a time', async () => {

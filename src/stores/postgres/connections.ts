@@ -1,4 +1,5 @@
 import {
+  answered,
   isPreparedStatementError,
   isServerError,
   type Param,
@@ -8,9 +9,6 @@ import {
   type Statement,
   statement,
 } from './driver.js'
-
-/** A statement that takes longer than this is taken for a dead connection, and the connection is replaced. */
-const ANSWER_WITHIN_MS = 20_000
 
 /** Session settings of the outbox's own connections; taken back before a connection returns to the pool. */
 const SETTINGS = {
@@ -57,7 +55,9 @@ export class Connection {
     if (!session) return
     let broken = false
     if (this.#configured) {
-      for (const reset of this.#restore) await answered(session.query(reset, [])).catch(() => (broken = true))
+      for (const reset of this.#restore) {
+        if (!broken) await answered(session.query(reset, []), 2_000).catch(() => (broken = true))
+      }
     }
     session.release(broken)
   }
@@ -106,26 +106,6 @@ export class Connection {
 /** The server answered with an error and the connection can be used again. */
 function survives(error: unknown): boolean {
   return isServerError(error) && !/^(08|57P)/.test(error.code) && !isPreparedStatementError(error)
-}
-
-export function answered<T>(answer: Promise<T>, withinMs = ANSWER_WITHIN_MS): Promise<T> {
-  return new Promise((resolve, reject) => {
-    const timer = setTimeout(
-      () => reject(new Error(`the database did not answer within ${withinMs} ms`)),
-      withinMs,
-    )
-    timer.unref()
-    answer.then(
-      (value) => {
-        clearTimeout(timer)
-        resolve(value)
-      },
-      (error) => {
-        clearTimeout(timer)
-        reject(error)
-      },
-    )
-  })
 }
 
 /**

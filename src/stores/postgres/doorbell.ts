@@ -1,6 +1,5 @@
 import type { StoreEvents } from '../../store.js'
-import { answered } from './connections.js'
-import { type ListenSession, type PostgresDriver, type Query, statement } from './driver.js'
+import { answered, type ListenSession, type PostgresDriver, type Query, statement } from './driver.js'
 
 // A notification has nothing to make durable, so its commit need not wait for the disk.
 const notify = statement(

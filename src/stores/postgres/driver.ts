@@ -136,3 +136,26 @@ export async function probeTransaction(execute: (sql: string) => Promise<unknown
   await execute('RELEASE SAVEPOINT aftercommit_probe')
   return true
 }
+
+/** A statement that takes longer than this is taken for a dead connection, and the connection is replaced. */
+const ANSWER_WITHIN_MS = 20_000
+
+export function answered<T>(answer: Promise<T>, withinMs = ANSWER_WITHIN_MS): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(
+      () => reject(new Error(`the database did not answer within ${withinMs} ms`)),
+      withinMs,
+    )
+    timer.unref()
+    answer.then(
+      (value) => {
+        clearTimeout(timer)
+        resolve(value)
+      },
+      (error) => {
+        clearTimeout(timer)
+        reject(error)
+      },
+    )
+  })
+}

@@ -6,6 +6,7 @@ import {
 } from '../../../core/errors.js'
 import type { TransactionSession } from '../../../transaction.js'
 import {
+  answered,
   type ListenSession,
   mentionsRollback,
   type Param,
@@ -113,7 +114,7 @@ export class PgDriver<Client extends PgClient> implements PostgresDriver<Client>
       },
       close: async (broken) => {
         let failed = broken
-        if (!broken) await client.query(`UNLISTEN "${channel}"`).catch(() => (failed = true))
+        if (!broken) await answered(client.query(`UNLISTEN "${channel}"`), 2_000).catch(() => (failed = true))
         forget(failed)
       },
     }
@@ -150,9 +151,8 @@ export class PgDriver<Client extends PgClient> implements PostgresDriver<Client>
     }
   }
 
-  async inTransaction(client: Client): Promise<boolean> {
-    const status = client.getTransactionStatus?.()
-    if (status === 'T' || status === 'E') return true
+  /** Asks the server: the client itself does not know what a statement that it has queued will change. */
+  inTransaction(client: Client): Promise<boolean> {
     return probeTransaction((sql) => client.query(sql))
   }
 

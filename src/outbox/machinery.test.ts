@@ -1,0 +1,318 @@
+import { describe, expect, it } from 'vitest'
+import { fixedDelay } from '../core/backoff.js'
+import { memoryStore } from '../stores/memory/index.js'
+import { gate } from '../testing/store-conformance/fixtures.js'
+import { createTestOutbox, type TestOutbox, type TestOutboxOptions } from '../testing/test-outbox.js'
+import { VirtualClock } from '../testing/virtual-clock.js'
+
+function world(options: TestOutboxOptions = {}, onCall: (method: string) => void | Promise<void> = () => {}) {
+  const clock = new VirtualClock()
+  const calls: string[] = []
+  const store = memoryStore({
+    clock,
+    onCall: (method) => {
+      calls.push(method)
+      if (calls.length > 50_000) throw new Error('calls without end')
+      return onCall(method)
+    },
+  })
+  const outbox = createTestOutbox({ clock, store, ...options })
+  return { clock, store, outbox, calls }
+}
+
+async function stopped(outbox: TestOutbox, clock: VirtualClock): Promise<void> {
+  const stopping = outbox.stop()
+  await clock.advance(60_000)
+  await stopping
+}
+
+async function turns(): Promise<void> {
+  for (let n = 0; n < 20; n++) await new Promise((resolve) => setImmediate(resolve))
+}
+
+describe('start', () => {
+  it('rejects when the store cannot be opened, and can be tried again', async () => {
+    let down = true
+    const { outbox, clock } = world({}, (method) => {
+      if (down && method === 'open') throw new Error('down')
+    })
+    await expect(outbox.start()).rejects.toThrow('down')
+    expect(clock.timerCount).toBe(0)
+    down = false
+    await outbox.start()
+    expect((await outbox.health()).started).toBe(true)
+    await stopped(outbox, clock)
+    expect(clock.timerCount).toBe(0)
+  })
+
+  it('rejects when the instance cannot be registered, and leaves nothing behind', async () => {
+    const { outbox, clock } = world({}, (method) => {
+      if (method === 'heartbeat') throw new Error('down')
+    })
+    await expect(outbox.start()).rejects.toThrow('down')
+    expect(clock.timerCount).toBe(0)
+    expect((await outbox.health()).started).toBe(false)
+  })
+
+  it('is safe to call twice, at once and later, and during a stop', async () => {
+    const { outbox, clock, calls } = world()
+    await Promise.all([outbox.start(), outbox.start()])
+    await outbox.start()
+    expect(calls.filter((call) => call === 'open')).toHaveLength(1)
+    const stopping = outbox.stop()
+    const again = outbox.start()
+    await clock.advance(10_000)
+    await Promise.all([stopping, again])
+    expect((await outbox.health()).started).toBe(true)
+    await stopped(outbox, clock)
+    expect(clock.timerCount).toBe(0)
+  })
+})
+
+describe('stop', () => {
+  it('waits for the handlers under way, starts no more, and gives the rest back without an attempt', async () => {
+    const { outbox, clock, store } = world({ dispatcher: { concurrency: 1 } })
+    const run = gate()
+    const started: string[] = []
+    outbox.on('a', 'note', (event) => {
+      started.push(event.eventId)
+      return run.opened
+    })
+    await outbox.start()
+    await outbox.transaction((tx) =>
+      tx.publishAll(['x', 'y', 'z'].map((eventId) => ({ type: 'a', eventId }))),
+    )
+    await clock.advance(10)
+    let ended = false
+    const stopping = outbox.stop().then(() => {
+      ended = true
+    })
+    await clock.advance(4_000)
+    expect(ended).toBe(false)
+    run.open()
+    await clock.advance(0)
+    await stopping
+    expect(started).toEqual(['x'])
+    const rows = await store.list({ limit: 10 })
+    expect(rows.map((row) => [row.eventId, row.status, row.lockedBy, row.attempts])).toEqual([
+      ['x', 'DONE', null, 0],
+      ['y', 'NEW', null, 0],
+      ['z', 'NEW', null, 0],
+    ])
+    expect(clock.timerCount).toBe(0)
+  })
+
+  it('gives up a handler after the drain timeout: its signal fires and its event is free', async () => {
+    const { outbox, clock, store } = world()
+    const reasons: unknown[] = []
+    const run = gate()
+    outbox.on('a', 'note', async (_, { signal }) => {
+      signal.addEventListener('abort', () => reasons.push(signal.reason))
+      await run.opened
+    })
+    await outbox.start()
+    await outbox.enqueue({ type: 'a' })
+    await clock.advance(0)
+    const stopping = outbox.stop()
+    await clock.advance(5_000)
+    await stopping
+    expect(reasons).toMatchObject([{ code: 'SHUTDOWN' }])
+    const [row] = await store.list({ limit: 10 })
+    expect(row).toMatchObject({ status: 'NEW', lockedBy: null, attempts: 0 })
+    expect(clock.timerCount).toBe(0)
+    run.open()
+    await clock.advance(10)
+    expect((await store.list({ limit: 10 }))[0]?.status).toBe('NEW')
+    expect(clock.timerCount).toBe(0)
+  })
+
+  it('and start again do not run an event beside its run that was given up', async () => {
+    const { outbox, clock, store } = world()
+    const first = gate()
+    let running = 0
+    let most = 0
+    let calls = 0
+    outbox.on('a', 'note', async () => {
+      most = Math.max(most, ++running)
+      if (calls++ === 0) await first.opened
+      running--
+    })
+    await outbox.start()
+    await outbox.enqueue({ type: 'a' })
+    await clock.advance(0)
+    await stopped(outbox, clock)
+    await outbox.start()
+    await clock.advance(20_000)
+    expect({ most, calls }).toEqual({ most: 1, calls: 1 })
+    first.open()
+    await clock.advance(10_000)
+    expect({ most, calls }).toEqual({ most: 1, calls: 2 })
+    expect((await store.list({ limit: 10 }))[0]?.status).toBe('DONE')
+    await stopped(outbox, clock)
+  })
+
+  it('ends although the database is down, and the leases run out', async () => {
+    let down = false
+    const { outbox, clock } = world({}, () => {
+      if (down) throw new Error('down')
+    })
+    outbox.on('a', 'note', () => {})
+    await outbox.start()
+    await outbox.enqueue({ type: 'a' })
+    down = true
+    await clock.advance(100)
+    let ended = false
+    const stopping = outbox.stop().then(() => {
+      ended = true
+    })
+    await clock.advance(4_000)
+    expect(ended).toBe(false)
+    await clock.advance(1_000)
+    await stopping
+    expect(clock.timerCount).toBe(0)
+  })
+
+  it('is safe to call twice, at once and later, and without a start', async () => {
+    const { outbox, clock } = world()
+    await outbox.stop()
+    await outbox.start()
+    const both = Promise.all([outbox.stop(), outbox.stop()])
+    await clock.advance(10_000)
+    await both
+    await outbox.stop()
+    expect(clock.timerCount).toBe(0)
+  })
+
+  // What the janitor claims during a stop is given back after the last outcomes were written.
+  it.fails('gives back what the janitor was about to declare unroutable', async () => {
+    const claimed = gate()
+    let asked = false
+    const { outbox, clock, store } = world({ dispatcher: { unroutableGraceMs: 0 } }, async (method) => {
+      if (method !== 'claimUnroutable') return
+      asked = true
+      await claimed.opened
+    })
+    outbox.on('a', 'note', () => {})
+    await outbox.enqueue({ type: 'nobody', eventId: 'x' })
+    await outbox.start()
+    await clock.advance(6_000)
+    expect(asked).toBe(true)
+    const stopping = outbox.stop()
+    await clock.advance(0)
+    claimed.open()
+    await clock.advance(0)
+    await stopping
+    const [row] = await store.list({ limit: 10 })
+    const left = { timers: clock.timerCount, lockedBy: row?.lockedBy }
+    await clock.advance(10)
+    expect(left).toEqual({ timers: 0, lockedBy: null })
+  })
+})
+
+describe('by hand', () => {
+  it('handles nothing before it is asked to, and nothing more afterwards', async () => {
+    const { outbox, clock } = world()
+    let handled = 0
+    outbox.on('a', 'note', () => void handled++)
+    await outbox.enqueue({ type: 'a' })
+    await clock.advance(60_000)
+    expect(handled).toBe(0)
+    await outbox.drain()
+    expect(handled).toBe(1)
+    await outbox.enqueue({ type: 'a' })
+    await clock.advance(60_000)
+    expect(handled).toBe(1)
+    expect(clock.timerCount).toBe(0)
+  })
+
+  it('leaves no timer, also after a failure', async () => {
+    const { outbox, clock } = world({}, (method) => {
+      if (method === 'claim') throw new Error('down')
+    })
+    outbox.on('a', 'note', () => {})
+    await expect(outbox.drain()).rejects.toThrow('down')
+    await expect(outbox.consumeOne()).rejects.toThrow('down')
+    expect(clock.timerCount).toBe(0)
+  })
+
+  it('renews leases of long handlers', async () => {
+    const { outbox, clock, store } = world({ poller: { leaseMs: 3_000 } })
+    const run = gate()
+    outbox.on('a', 'note', () => run.opened)
+    await outbox.enqueue({ type: 'a' })
+    const draining = outbox.drain()
+    await clock.advance(20_000)
+    const other = createTestOutbox({ clock, store })
+    let stolen = 0
+    other.on('a', 'note', () => void stolen++)
+    expect(await other.poll()).toBe(0)
+    run.open()
+    await clock.advance(10)
+    await draining
+    expect(stolen).toBe(0)
+    expect((await store.list({ limit: 10 }))[0]).toMatchObject({ status: 'DONE', attempts: 0 })
+  })
+
+  it('two at once share the work and both end', async () => {
+    const { outbox } = world({ poller: { batchSize: 3 } })
+    let handled = 0
+    outbox.on('a', 'note', () => void handled++)
+    await outbox.transaction((tx) => tx.publishAll(Array.from({ length: 20 }, () => ({ type: 'a' }))))
+    await Promise.all([outbox.drain(), outbox.drain(), outbox.poll()])
+    expect(handled).toBe(20)
+  })
+
+  it('goes on with retries that are due at once', async () => {
+    const { outbox } = world({ retry: { policy: fixedDelay(0), maxAttempts: 5 } })
+    let tried = 0
+    outbox.on('a', 'note', () => {
+      tried++
+      throw new Error('broken')
+    })
+    await outbox.enqueue({ type: 'a' })
+    await outbox.drain()
+    expect(tried).toBe(5)
+    expect((await outbox.stats()).dead).toBe(1)
+  })
+
+  // The stop pauses the dispatcher under the helper: it claims and gives back without end.
+  it.fails('goes on, or ends, when the outbox is started and stopped meanwhile', async () => {
+    const { outbox, clock, calls } = world()
+    const first = gate()
+    let handled = 0
+    outbox.on('a', 'note', async () => {
+      if (handled++ === 0) await first.opened
+    })
+    await outbox.transaction((tx) => tx.publishAll([{ type: 'a' }, { type: 'a' }]))
+    const draining = outbox.drain().then(
+      () => 'drained',
+      (error: Error) => error.message,
+    )
+    await turns()
+    await outbox.start()
+    const stopping = outbox.stop()
+    await clock.advance(5_000)
+    await stopping
+    first.open()
+    await clock.advance(2_000)
+    const outcome = await Promise.race([draining, turns().then(() => 'still at it')])
+    expect({ outcome, endless: calls.length > 10_000 }).toEqual({ outcome: 'drained', endless: false })
+  })
+})
+
+describe('routing', () => {
+  // The handler is found in memory, but the filter for claims does not name the event: see Routes.
+  it.fails('tries a failed event again for a handler that is bound to an aggregate by a pattern', async () => {
+    const { outbox, clock, store } = world({ retry: { policy: fixedDelay(100) } })
+    let tried = 0
+    outbox.on({ aggregateType: 'order', type: 'order.*' }, 'note', () => {
+      if (tried++ === 0) throw new Error('broken')
+    })
+    await outbox.start()
+    await outbox.enqueue({ type: 'order.placed', aggregateType: 'order' })
+    await clock.advance(200_000)
+    const [row] = await store.list({ limit: 10 })
+    await stopped(outbox, clock)
+    expect(row).toMatchObject({ status: 'DONE', lastError: expect.not.stringContaining('Unroutable') })
+  })
+})
