@@ -61,6 +61,8 @@ export interface ClaimRequest {
   readonly accept: TypeFilter
   /** Rows that were never tried are looked for from this `seq` on. */
   readonly fromSeq: number
+  /** Of the delayed and retried rows only those that came due within this time; null for all. */
+  readonly dueWithinMs?: number | null
   /** Take at most this many rows whose lease ran out, because their process died or lost it. */
   readonly suspects: number
   /** Rows younger than this are left alone. */

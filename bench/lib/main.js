@@ -1,3 +1,4 @@
+import os from 'node:os'
 import { bars } from '../bars/index.js'
 import { endChildren } from './children.js'
 import { readOptions, USAGE } from './options.js'
@@ -11,6 +12,7 @@ export async function main(argv) {
   if (options.help) return console.log(USAGE)
   const began = Date.now()
   const progress = new Progress(process.stderr)
+  warnOfCompany()
   const session = await openSession({ ...options, progress })
   const rows = []
   try {
@@ -31,6 +33,15 @@ export async function main(argv) {
   else printTable(rows, about)
   if (options.profile && !options.json) printProfiles()
   process.exitCode = rows.some((row) => row.holds === false) ? 1 : 0
+}
+
+function warnOfCompany() {
+  const [load] = os.loadavg()
+  const cores = os.availableParallelism()
+  if (load < cores / 2) return
+  process.stderr.write(
+    `bench: the machine is busy (load ${load.toFixed(1)} on ${cores} cores): expect noise\n`,
+  )
 }
 
 /** A bar that cannot be measured does not hold, and does not keep the others from being measured. */

@@ -505,8 +505,7 @@ describe('Dispatcher: interceptors', () => {
     expect(seen[1]).toMatchObject({ errors: [{ message: 'x' }, { message: 'y' }] })
   })
 
-  // AggregateHandlerError promises the order of registration; today it is the order in which they failed.
-  it.fails('see the errors in the order of registration', async () => {
+  it('see the errors in the order of registration', async () => {
     const seen: unknown[] = []
     const { on, cold, settle, dispatcher } = world({
       interceptors: [{ afterDispatch: (_, error) => void seen.push(error) }],

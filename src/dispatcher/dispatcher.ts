@@ -313,11 +313,14 @@ function combined(failures: readonly HandlerFailure[], eventType: string): unkno
   )
 }
 
+/** A hundred years: later moments are no dates for a database. */
+const LONGEST_DELAY_MS = 3_155_760_000_000
+
 /** A policy that throws or answers nonsense must not lose the event: a minute is as good as any. */
 function delayOf(policy: RetryPolicy, attempts: number, error: unknown): number {
   try {
     const delay = policy.delayMs(attempts, error)
-    return Number.isFinite(delay) && delay >= 0 ? delay : 60_000
+    return Number.isFinite(delay) && delay >= 0 ? Math.min(delay, LONGEST_DELAY_MS) : 60_000
   } catch {
     return 60_000
   }

@@ -107,20 +107,23 @@ export class Settler {
 
   async #writeAll(): Promise<void> {
     while (this.#entries.length > 0) {
-      const batch = this.#entries.splice(0, BATCH)
+      // A batch that keeps failing is tried one by one, so that one bad outcome cannot hold up the others.
+      const batch = this.#entries.splice(0, this.#failures > 3 ? 1 : BATCH)
       const started = this.#options.clock.monotonic()
       const { store } = this.#options
+      let settled: ReadonlySet<string>
       try {
         const settlements = batch.map((entry) => entry.settlement)
-        let settled = await store.settleIfLeased(settlements, this.#options.keepDone)
+        settled = await store.settleIfLeased(settlements, this.#options.keepDone)
         if (this.#failures > 0) settled = await this.#withEarlier(settlements, settled)
-        this.#failures = 0
-        this.#options.metrics?.duration('settle_ms', this.#options.clock.monotonic() - started)
-        this.#report(batch, settled)
       } catch (error) {
-        this.#entries = batch.concat(this.#entries)
+        this.#entries = this.#failures > 3 ? this.#entries.concat(batch) : batch.concat(this.#entries)
         if (await this.#giveUpAfter(error)) return
+        continue
       }
+      this.#failures = 0
+      this.#options.metrics?.duration('settle_ms', this.#options.clock.monotonic() - started)
+      this.#report(batch, settled)
       // A small rest waits for company instead of costing a statement of its own.
       if (this.#failures === 0 && this.#entries.length < BATCH && this.#eager === 0) return
     }

@@ -90,8 +90,31 @@ export function loggable(message: string, redact?: Redact): string {
 
 function safely(redact: Redact, message: string): string {
   try {
-    return redact(message)
+    const text: unknown = redact(message)
+    return typeof text === 'string' ? text : '[redact gave no text]'
   } catch {
     return '[redact threw]'
+  }
+}
+
+/** A logger that cannot throw: what the outbox does must not depend on it. */
+export function unfailing(logger: Logger): Logger {
+  const at = (level: LogLevel) => (fields: LogFields, message: string) => {
+    try {
+      logger[level](fields, message)
+    } catch {}
+  }
+  return {
+    debug: at('debug'),
+    info: at('info'),
+    warn: at('warn'),
+    error: at('error'),
+    isLevelEnabled: (level) => {
+      try {
+        return logs(logger, level)
+      } catch {
+        return true
+      }
+    },
   }
 }

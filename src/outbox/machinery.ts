@@ -46,8 +46,8 @@ export class Machinery<Client> {
   #flushed = { done: 0, failed: 0, dead: 0 }
   #claims = 0
   #helpers = 0
-  #wanted = false
   #started = false
+  #stopping = false
   #changing: Promise<void> = Promise.resolve()
 
   constructor(identity: Identity, store: EventStore<Client>, settings: Settings) {
@@ -127,27 +127,20 @@ export class Machinery<Client> {
   }
 
   start(): Promise<void> {
-    this.#wanted = true
-    return this.#change()
+    return this.#inTurn(async () => {
+      if (!this.#started) await this.#start()
+    })
   }
 
   stop(): Promise<void> {
-    this.#wanted = false
-    return this.#change()
+    return this.#inTurn(() => (this.#started ? this.#stop() : this.#doorbell.close()))
   }
 
-  /** One change at a time; calls in a heap end as the last of them says. */
-  #change(): Promise<void> {
-    const change = this.#changing.then(async () => {
-      if (this.#wanted === this.#started) return this.#started ? undefined : this.#doorbell.close()
-      if (!this.#wanted) return this.#stop()
-      await this.#start().catch((error) => {
-        this.#wanted = false
-        throw error
-      })
-    })
-    this.#changing = change.catch(() => {})
-    return change
+  /** Starts and stops one after the other; calls in a heap end as the last of them says. */
+  #inTurn(change: () => Promise<void>): Promise<void> {
+    const turn = this.#changing.then(change)
+    this.#changing = turn.catch(() => {})
+    return turn
   }
 
   /** Claims one batch by hand, handles it, and waits until it is settled. */
@@ -198,7 +191,7 @@ export class Machinery<Client> {
 
   async health(): Promise<Health> {
     const { clock, pollIntervalMs } = this.#settings
-    const started = this.#started
+    const started = this.#started && !this.#stopping
     const problems: string[] = []
     const stats = await this.#store.stats().catch((error: unknown) => {
       problems.push(`the store does not answer: ${errorFields(error).error}`)
@@ -252,6 +245,7 @@ export class Machinery<Client> {
 
   async #stop(): Promise<void> {
     const { clock } = this.#settings
+    this.#stopping = true
     this.publisher.accepting = false
     for (const delivery of this.#dispatcher.pause()) this.#giveBack(delivery)
     await this.#finish()
@@ -263,6 +257,7 @@ export class Machinery<Client> {
     )
     await this.#store.close()
     this.#started = false
+    this.#stopping = false
   }
 
   /** Until the handlers under way have ended and everything is written, or the drain timeout is over. */

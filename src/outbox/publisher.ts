@@ -201,14 +201,15 @@ function checkedDelay(options: PublishOptions): number {
     throw new InvalidSettingError('onDuplicate', "must be 'error' or 'ignore'")
   }
   if (deliverAt !== undefined) {
-    if (!(deliverAt instanceof Date) || Number.isNaN(deliverAt.getTime())) {
-      throw new InvalidSettingError('deliverAt', 'must be a valid Date')
+    const year = deliverAt instanceof Date ? deliverAt.getUTCFullYear() : Number.NaN
+    if (!(year >= 1 && year <= 9999)) {
+      throw new InvalidSettingError('deliverAt', 'must be a valid Date of the years 1 to 9999')
     }
     return 0
   }
   if (delayMs === undefined) return 0
-  if (!Number.isFinite(delayMs) || delayMs < 0 || delayMs > 1e13) {
-    throw new InvalidSettingError('delayMs', 'must be a number of milliseconds, 0 or more')
+  if (!Number.isFinite(delayMs) || delayMs < 0 || delayMs > 3_155_760_000_000) {
+    throw new InvalidSettingError('delayMs', 'must be a number of milliseconds from 0 to a hundred years')
   }
   return delayMs
 }

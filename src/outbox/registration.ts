@@ -1,6 +1,7 @@
 import type { EventDefinition } from '../core/define-event.js'
 import { InvalidSettingError } from '../core/errors.js'
 import type { HandlerFunction, HandlerOptions, Registration } from '../dispatcher/routing.js'
+import { known } from './settings.js'
 
 type EventName = string | EventDefinition
 export type Route = EventName | { readonly aggregateType: string; readonly type: EventName }
@@ -25,6 +26,7 @@ export function registrationOf(
   if (typeof handle !== 'function') {
     throw new InvalidSettingError(`handler ${name}`, 'must be a function: on(event, name, handler)')
   }
+  known('', options, ['timeoutMs', 'exclusive'])
   const { timeoutMs = 0, exclusive = false } = options
   if (!Number.isFinite(timeoutMs) || timeoutMs < 0) {
     throw new InvalidSettingError('timeoutMs', 'must be a number of milliseconds')

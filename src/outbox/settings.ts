@@ -4,7 +4,7 @@ import type { EventDefinition } from '../core/define-event.js'
 import { InvalidSettingError } from '../core/errors.js'
 import type { Interceptor } from '../dispatcher/interceptor.js'
 import type { CreateScope } from '../dispatcher/invoke.js'
-import { jsonLogger, type Logger, type Redact } from '../observe/logger.js'
+import { jsonLogger, type Logger, type Redact, unfailing } from '../observe/logger.js'
 import type { MetricsExporter } from '../observe/metrics.js'
 import type { EventRecord, EventStore } from '../store.js'
 
@@ -141,7 +141,7 @@ export function settingsOf<Client>(options: OutboxOptions<Client>) {
       throw new InvalidSettingError('logger', `must have a ${level}() function; use silentLogger for none`)
     }
   }
-  return settings
+  return { ...settings, logger: unfailing(settings.logger) }
 }
 
 const OUTBOX = [
@@ -165,8 +165,11 @@ const DISPATCHER = [
 ].concat(['onUnroutable', 'unroutableGraceMs', 'interceptors', 'createScope'])
 const POLLER = ['pollIntervalMs', 'batchSize', 'leaseMs', 'skipRecentMs']
 
+/** A hundred years in milliseconds stand for all that is longer: later moments are no dates for a database. */
+const MOST = 3_155_760_000_000
+
 /** A misspelt setting would silently keep its default. */
-function known(group: string, given: object, names: readonly string[]): void {
+export function known(group: string, given: object, names: readonly string[]): void {
   for (const name of Object.keys(given)) {
     if (!names.includes(name)) {
       throw new InvalidSettingError(`${group}${name}`, `is not a setting; there are: ${names.join(', ')}`)
@@ -184,6 +187,6 @@ function needs(setting: string, given: object | undefined, methods: readonly str
 
 function whole(setting: string, given: number | undefined, otherwise: number, least: number): number {
   const value = given ?? otherwise
-  if (Number.isSafeInteger(value) && value >= least) return value
+  if (Number.isSafeInteger(value) && value >= least) return Math.min(value, MOST)
   throw new InvalidSettingError(setting, `must be a whole number, ${least} or more`)
 }

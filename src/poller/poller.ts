@@ -14,6 +14,8 @@ import { ScanFloor } from './scan-floor.js'
 const RETRY_MS = [100, 500, 2_000, 5_000]
 /** Rows that come due one after the other are not claimed more often than this. */
 const MIN_WAIT_MS = 20
+/** A row may commit a little after it came due. */
+const DUE_MARGIN_MS = 2_000
 
 export interface PollerOptions {
   readonly store: Pick<EventStore, 'claim' | 'claimUnroutable'>
@@ -44,6 +46,8 @@ export class Poller {
   #waitsForRoom = false
   #expectsMore = false
   #sweepAt = 0
+  /** When everything that was due had been looked at. */
+  #dueSeenAt = Number.NEGATIVE_INFINITY
   #failures = 0
   #suspects = true
   #solo: Delivery | null = null
@@ -177,6 +181,7 @@ export class Poller {
       maxBytes: Math.max(1, cold.roomBytes),
       accept,
       fromSeq: scan.fromSeq,
+      dueWithinMs: sweep || this.#dueSeenAt < 0 ? null : asked - this.#dueSeenAt + DUE_MARGIN_MS,
       suspects: this.#suspects && this.#maySuspect(asked) ? 1 : 0,
       skipRecentMs,
       expectsMore,
@@ -185,6 +190,7 @@ export class Poller {
     this.lastClaimAt = clock.monotonic()
     this.#expectsMore = !result.complete && result.rows.length >= room
     this.#floor.scanned(result)
+    if (result.complete) this.#dueSeenAt = asked
     if (result.nextDueMs !== null) this.wakeIn(Math.max(MIN_WAIT_MS, result.nextDueMs))
     dispatcher.cold(result.rows.map((row) => this.#delivery(row, asked + leaseMs, false)))
     return { taken: result.rows.length, complete: result.complete }

@@ -89,7 +89,10 @@ const FRONTS: readonly (readonly [string, string])[] = [
     'leased to other instances',
     rows('locked_by, locked_until', `'ours', 'x:1', clock_timestamp() + interval '1 day'`),
   ],
-  ['of other types and waiting for a retry that is due', rows('status, attempts', `'theirs', 2, 1`)],
+  [
+    'of other types and waiting for a retry that has been due for a while',
+    rows('status, attempts, available_at', `'theirs', 2, 1, clock_timestamp() - interval '1 minute'`),
+  ],
   [
     'of other types, delayed once and due by now',
     rows(

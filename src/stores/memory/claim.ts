@@ -19,7 +19,9 @@ export function claim(database: MemoryDatabase, now: number, request: ClaimReque
     Math.min(request.suspects, request.limit),
   )
   const room = request.limit - suspects.length
-  const timed = pick(database.timed, (row) => row.availableAt <= now, canTake, room)
+  const since = now - (request.dueWithinMs ?? Number.POSITIVE_INFINITY)
+  const isNew = (row: Row) => row.availableAt > since && canTake(row)
+  const timed = pick(database.timed, (row) => row.availableAt <= now, isNew, room)
   const fresh = pick(
     database.fresh.from((row) => row.seq >= request.fromSeq),
     () => true,

@@ -38,7 +38,8 @@ export function claimStatements(names: Names) {
       and ${accepts(7)}
     order by seq limit ${limit} for update skip locked)`
   const timed = (limit: string) => `
-  (select ctid, null::bigint as fresh_seq, ${size} from ${names.events} where ${TIMED} and ${due} and ${accepts(7)}
+  (select ctid, null::bigint as fresh_seq, ${size} from ${names.events} where ${TIMED} and ${due}
+      and available_at > coalesce(now() - $12::float8 * interval '1 ms', '-infinity') and ${accepts(7)}
     order by available_at ${limit} for update skip locked)`
   const within = 'total <= $4::float8 or total = size'
   return {
@@ -51,7 +52,7 @@ update ${names.events} e set locked_by = $1::text, locked_until = now() + $2::fl
    select ctid from (select ctid, size, sum(size) over (rows unbounded preceding) as total from fresh) sized
     where ${within}) end)
 returning ${EVENT_COLUMNS}`),
-    // Everything that is due. $1–$10 as above, $11 suspects
+    // Everything that is due. $1–$10 as above, $11 suspects, $12 came due within ms
     claim: statement(`
 with suspect as materialized (
   (select ctid, null::bigint as fresh_seq, ${size} from ${names.events}
@@ -110,7 +111,7 @@ export async function claim(sql: Statements, query: Query, request: ClaimRequest
     const nextSeq = (more.at(-1)?.seq ?? fromSeq - 1) + 1
     return { rows: more, highSeq: 0, complete: false, nextSeq, nextDueMs: null }
   }
-  const rows = await query(sql.claim, [...params, suspects])
+  const rows = await query(sql.claim, [...params, suspects, request.dueWithinMs ?? null])
   const summary = rows[rows.length - 1] as Row
   return {
     rows: inOrder(rows.slice(0, -1).map((row) => claimedRow(row, row[16] as string))),

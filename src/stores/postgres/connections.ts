@@ -51,7 +51,11 @@ export class Connection {
 
   async close(): Promise<void> {
     this.#open = false
-    const session = await this.#take()
+    const pending = this.#take()
+    const session = await answered(pending, 2_000).catch(() => {
+      void pending.then((late) => late?.release(true))
+      return null
+    })
     if (!session) return
     let broken = false
     if (this.#configured) {
@@ -85,7 +89,7 @@ export class Connection {
   }
 
   async #connect(): Promise<Session> {
-    const session = await this.#driver.reserve()
+    const session = await reserved(this.#driver)
     if (!this.#configured) return session
     try {
       await answered(session.query(this.#configure, []))
@@ -103,6 +107,20 @@ export class Connection {
   }
 }
 
+/** A session, or an error in time; one that comes too late is given back. */
+async function reserved(driver: PostgresDriver<unknown>): Promise<Session> {
+  const session = driver.reserve()
+  try {
+    return await answered(session)
+  } catch (error) {
+    session.then(
+      (late) => late.release(true),
+      () => {},
+    )
+    throw error
+  }
+}
+
 /** The server answered with an error and the connection can be used again. */
 function survives(error: unknown): boolean {
   return isServerError(error) && !/^(08|57P)/.test(error.code) && !isPreparedStatementError(error)
@@ -113,8 +131,8 @@ function survives(error: unknown): boolean {
  * neither prepared statements nor session settings nor LISTEN can be relied on there.
  */
 export async function behindPooler(driver: PostgresDriver<unknown>): Promise<boolean> {
-  const one = await answered(driver.reserve())
-  const other = await answered(driver.reserve()).catch((error) => {
+  const one = await reserved(driver)
+  const other = await reserved(driver).catch((error) => {
     one.release(false)
     throw error
   })
@@ -125,8 +143,9 @@ export async function behindPooler(driver: PostgresDriver<unknown>): Promise<boo
     const [one1, other1] = await Promise.all([pidOf(one, slowPid), pidOf(other, pid)])
     const other2 = await pidOf(other, pid)
     const one2 = await pidOf(one, pid)
+    const one3 = await pidOf(one, pid)
     broken = false
-    return one1 === other1 || one1 !== one2 || other1 !== other2
+    return one1 === other1 || one1 !== one2 || one2 !== one3 || other1 !== other2
   } finally {
     one.release(broken)
     other.release(broken)

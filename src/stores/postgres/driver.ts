@@ -138,7 +138,7 @@ export async function probeTransaction(execute: (sql: string) => Promise<unknown
 }
 
 /** A statement that takes longer than this is taken for a dead connection, and the connection is replaced. */
-const ANSWER_WITHIN_MS = 20_000
+const ANSWER_WITHIN_MS = 10_000
 
 export function answered<T>(answer: Promise<T>, withinMs = ANSWER_WITHIN_MS): Promise<T> {
   return new Promise((resolve, reject) => {

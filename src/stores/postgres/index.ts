@@ -32,8 +32,17 @@ export function postgresStore<Source extends object>(
   source: Source,
   options: PostgresStoreOptions = {},
 ): EventStore<ClientOf<Source>> {
+  for (const name of Object.keys(options)) {
+    if (OPTIONS.includes(name)) continue
+    throw new InvalidSettingError(
+      name,
+      `is not a setting of postgresStore(); there are: ${OPTIONS.join(', ')}`,
+    )
+  }
   return new PostgresStore(driverFor(source), options) as unknown as EventStore<ClientOf<Source>>
 }
+
+const OPTIONS = ['schema', 'table', 'doorbell', 'prepare']
 
 function driverFor(source: object): PostgresDriver<never> {
   const has = (method: string) => typeof (source as Record<string, unknown>)[method] === 'function'

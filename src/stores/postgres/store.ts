@@ -171,7 +171,7 @@ export class PostgresStore<Client> implements EventStore<Client> {
   }
 
   stats() {
-    return inspecting.stats(this.#sql.inspect, this.#settles.query)
+    return inspecting.stats(this.#sql.inspect, this.#pool)
   }
 
   list(filter: EventFilter) {

@@ -20,7 +20,13 @@ interface PendingQuery extends PromiseLike<unknown> {
 
 /** The part of postgres.js that is used, of `sql`, of a transaction and of a reserved connection alike. */
 export interface PostgresJsClient {
-  unsafe(text: string, params?: never[], options?: { prepare?: boolean }): unknown
+  unsafe(text: string, params?: never[], options?: object): unknown
+}
+
+/** What the driver calls a connection, given to whoever asks to be told when a statement is sent. */
+interface PostgresJsConnection {
+  onclose?: ((error: unknown) => void) | null
+  terminate?(): void
 }
 
 /** Only a handle of a transaction has it. A failed statement spoils the handle it went through, so nesting has its own. */
@@ -62,9 +68,28 @@ export class PostgresJsDriver<Client extends PostgresJsClient> implements Postgr
 
   async reserve(): Promise<Session> {
     const client = await this.#sql.reserve()
+    let connection: PostgresJsConnection | undefined
+    let lost: unknown
+    // A reserved connection that is gone stays reserved, and a query on it throws where nobody can catch it.
+    const onexecute = (executing: PostgresJsConnection) => {
+      connection = executing
+      executing.onclose = (error) => {
+        lost = error ?? new Error('the connection was closed')
+      }
+      return true
+    }
+    await (client.unsafe('select 1', [], { onexecute }) as PendingQuery)
     return {
-      query: (statement, params) => this.#run(client, statement, params),
-      release: () => client.release(),
+      query: async (statement, params) => {
+        if (lost !== undefined) throw lost
+        return this.#run(client, statement, params)
+      },
+      release: (broken) => {
+        if (lost !== undefined) return
+        if (broken && connection?.terminate) return connection.terminate()
+        if (connection) connection.onclose = null
+        client.release()
+      },
     }
   }
 

@@ -1,0 +1,318 @@
+import { describe, expect, it } from 'vitest'
+import { fixedDelay } from '../core/backoff.js'
+import { CommitUnknownError } from '../core/errors.js'
+import type { HandlerContext } from '../dispatcher/routing.js'
+import type { EventFilter, EventRecord } from '../store.js'
+import { type MemoryStore, memoryStore } from '../stores/memory/index.js'
+import { createTestOutbox, type TestOutbox } from '../testing/test-outbox.js'
+import { VirtualClock } from '../testing/virtual-clock.js'
+
+/** More by SIMULATION_SEEDS=5000, one alone by SIMULATION_SEED=17. */
+const SEEDS = Number(process.env.SIMULATION_SEEDS ?? 300)
+const ONLY = process.env.SIMULATION_SEED
+
+const LEASE_MS = 3_000
+const MAX_ATTEMPTS = 5
+/** A simulation needs a few hundred. */
+const MOST_CALLS = 20_000
+const TYPES = ['everywhere', 'everywhere.else', 'only.0', 'only.1', 'nowhere']
+
+/** A sequence that depends on the seed alone (mulberry32). */
+function randomOf(seed: number) {
+  let state = seed
+  const next = () => {
+    state = (state + 0x6d2b79f5) | 0
+    let mixed = Math.imul(state ^ (state >>> 15), 1 | state)
+    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 4_294_967_296
+  }
+  const below = (limit: number) => Math.floor(next() * limit)
+  return {
+    chance: (probability: number) => next() < probability,
+    below,
+    pick: <T>(from: readonly T[]) => from[below(from.length)] as T,
+  }
+}
+
+interface Run {
+  readonly instance: string
+  readonly signal: AbortSignal
+}
+
+/** One "database", two or three outboxes on it, and everything that can go wrong at once. */
+class World {
+  readonly clock = new VirtualClock()
+  readonly #random: ReturnType<typeof randomOf>
+  readonly #database: MemoryStore
+  readonly #outboxes: { readonly outbox: TestOutbox; started: boolean; cutOff: boolean }[] = []
+  readonly #problems: string[] = []
+  readonly #committed = new Set<string>()
+  readonly #rolledBack = new Set<string>()
+  readonly #running = new Map<string, Run[]>()
+  readonly #attempts = new Map<string, number>()
+  readonly #handled = new Set<string>()
+  readonly #busy = new Set<Promise<unknown>>()
+  #published = 0
+  #calls = 0
+  #isCalm = false
+
+  constructor(seed: number) {
+    this.#random = randomOf(seed)
+    this.#database = memoryStore({
+      clock: this.clock,
+      onCall: (method) => {
+        // The reply to the commit is lost, or the commit itself fails.
+        if ((method === 'committed' || method === 'commit') && this.#fails(0.04))
+          throw new Error(`lost: ${method}`)
+      },
+    })
+    const count = 2 + this.#random.below(2)
+    for (let n = 0; n < count; n++) this.#outboxes.push(this.#outbox(n))
+  }
+
+  /** Throws with everything that was wrong. */
+  async run(): Promise<void> {
+    // All of them have been there once: what they handle is known for seven days.
+    this.#isCalm = true
+    for (const one of this.#outboxes) await this.#toggle(one)
+    this.#isCalm = false
+    const steps = 20 + this.#random.below(40)
+    for (let step = 0; step < steps; step++) await this.#step()
+    await this.#drain()
+    await this.#check()
+    if (this.#problems.length > 0) throw new Error(this.#problems.slice(0, 10).join('\n'))
+  }
+
+  #fails(probability: number): boolean {
+    return !this.#isCalm && this.#random.chance(probability)
+  }
+
+  #outbox(n: number) {
+    const state = { outbox: undefined as unknown as TestOutbox, started: false, cutOff: false }
+    const { clock } = this
+    state.outbox = createTestOutbox({
+      clock,
+      store: this.#connection(state),
+      dispatcher: {
+        concurrency: 1 + this.#random.below(4),
+        hotQueueSize: this.#random.pick([1, 3, 1_000]),
+        coldQueueSize: this.#random.pick([2, 10, 1_000]),
+        drainTimeoutMs: this.#random.pick([0, 200, 5_000]),
+        unroutableGraceMs: 20_000,
+      },
+      poller: { leaseMs: LEASE_MS, pollIntervalMs: 1_000, batchSize: this.#random.pick([1, 5, 200]) },
+      retry: { maxAttempts: MAX_ATTEMPTS, policy: fixedDelay(this.#random.pick([0, 50, 2_000])) },
+    })
+    const handle = (name: string) => (event: { eventId: string }, context: HandlerContext) =>
+      this.#handle(state.outbox, name, event.eventId, context)
+    state.outbox.on('everywhere', 'first', handle('first'), { timeoutMs: 400 })
+    state.outbox.on('everywhere.*', 'pattern', handle('pattern'))
+    state.outbox.on('everywhere', 'second', handle('second'))
+    state.outbox.on(`only.${n % 2}`, 'only', handle('only'), { timeoutMs: 400 })
+    return state
+  }
+
+  /** The way of one outbox to the database: calls fail before or after they took effect, or all of them. */
+  #connection(state: { cutOff: boolean }): MemoryStore {
+    const flaky = new Set([
+      ...['claim', 'claimUnroutable', 'settleIfLeased', 'renewIfLeased', 'append', 'findPresent'],
+      ...['ring', 'heartbeat', 'instances', 'pruneDone', 'transaction'],
+    ])
+    return new Proxy(this.#database, {
+      get: (target, name) => {
+        const value: unknown = Reflect.get(target, name, target)
+        if (name === 'retryDead') return (filter: EventFilter) => this.#retryDead(filter)
+        if (typeof value !== 'function' || !flaky.has(String(name))) return value
+        return async (...args: unknown[]): Promise<unknown> => {
+          if (++this.#calls > MOST_CALLS) throw new Error('calls without end')
+          if (state.cutOff || this.#fails(0.03)) throw new Error(`unreachable: ${String(name)}`)
+          const result: unknown = await value.apply(target, args)
+          if (name !== 'transaction' && (state.cutOff || this.#fails(0.02))) {
+            throw new Error(`reply lost: ${String(name)}`)
+          }
+          return result
+        }
+      },
+    })
+  }
+
+  /** They begin anew: the only way in which the attempts of an event become fewer. */
+  async #retryDead(filter: EventFilter): Promise<readonly string[]> {
+    const ids = await this.#database.retryDead(filter)
+    for (const id of ids) this.#attempts.delete(id)
+    return ids
+  }
+
+  async #step(): Promise<void> {
+    const one = this.#random.pick(this.#outboxes)
+    const dice = this.#random.below(20)
+    if (dice < 9) this.#begin(this.#publish(one.outbox))
+    else if (dice < 11) this.#begin(this.#toggle(one))
+    else if (dice < 12) one.cutOff = !one.cutOff
+    else if (dice < 13 && !one.started) this.#begin(one.outbox.poll().catch(() => {}))
+    else if (dice < 14) this.#begin(one.outbox.deadLetters.retry({ all: true }).catch(() => {}))
+    await this.clock.advance(this.#random.pick([0, 0, 1, 7, 60, 400, 1_500, 4_000]))
+  }
+
+  #begin(work: Promise<unknown>): void {
+    this.#busy.add(work)
+    work.then(
+      () => this.#busy.delete(work),
+      (error: unknown) => this.#problems.push(`unexpected: ${error}`),
+    )
+  }
+
+  async #toggle(one: { readonly outbox: TestOutbox; started: boolean }): Promise<void> {
+    one.started = !one.started
+    if (one.started) await one.outbox.start().catch(() => (one.started = false))
+    else await one.outbox.stop()
+  }
+
+  /** One transaction with a few events, nested ones and rollbacks; it takes some time, or none. */
+  async #publish(outbox: TestOutbox, parent?: string): Promise<void> {
+    const kept = new Set<string>()
+    const gone = new Set<string>()
+    const pause = this.#random.pick([0, 0, 0, 50, 2_000])
+    const fails = this.#random.chance(0.15)
+    try {
+      await outbox.transaction(async (tx) => {
+        const count = 1 + this.#random.below(4)
+        for (let n = 0; n < count; n++) {
+          if (this.#random.chance(0.2)) {
+            const nested = new Set<string>()
+            const nestedFails = this.#random.chance(0.5)
+            try {
+              await tx.transaction(async (inner) => {
+                nested.add(await inner.publish(this.#event(parent)))
+                if (nestedFails) throw new Error('roll back to here')
+              })
+              for (const id of nested) kept.add(id)
+            } catch {
+              for (const id of nested) gone.add(id)
+            }
+          } else {
+            const delayMs = this.#random.pick([0, 0, 0, 300])
+            kept.add(await tx.publish(this.#event(parent), { delayMs }))
+          }
+        }
+        if (pause > 0) await new Promise<void>((resolve) => this.clock.setTimer(resolve, pause))
+        if (fails) throw new Error('roll back')
+      })
+      for (const id of kept) this.#committed.add(id)
+    } catch (error) {
+      if (!(error instanceof CommitUnknownError)) for (const id of kept) gone.add(id)
+    }
+    for (const id of gone) this.#rolledBack.add(id)
+  }
+
+  #event(parent: string | undefined) {
+    const type = this.#random.pick(TYPES)
+    return { type, eventId: `e${++this.#published}${parent ? ` of ${parent}` : ''}` }
+  }
+
+  async #handle(outbox: TestOutbox, name: string, eventId: string, context: HandlerContext): Promise<void> {
+    const key = `${eventId} by ${name}`
+    this.#handled.add(eventId)
+    const instance = outbox.instanceId
+    const others = this.#running.get(key) ?? []
+    const beside = others.find((run) => run.instance === instance)
+    if (beside) this.#problems.push(`${key} runs beside itself on one instance`)
+    const before = this.#attempts.get(eventId) ?? 0
+    if (context.attempt < before)
+      this.#problems.push(`${eventId}: attempt ${context.attempt} after ${before}`)
+    this.#attempts.set(eventId, context.attempt)
+    const run = { instance, signal: context.signal }
+    this.#running.set(key, [...others, run])
+    try {
+      const [row] = await this.#database.list({ eventIds: [eventId] })
+      this.#checkLease(row, key, instance)
+      await this.#work(outbox, eventId)
+    } finally {
+      this.#running.set(
+        key,
+        (this.#running.get(key) ?? []).filter((other) => other !== run),
+      )
+    }
+  }
+
+  /** Whoever runs an event holds its lease when it starts, so that nobody else does. */
+  #checkLease(row: EventRecord | undefined, key: string, instance: string): void {
+    const held =
+      row?.lockedBy?.startsWith(`${instance}:`) && (row.lockedUntil?.getTime() ?? 0) >= this.clock.now()
+    if (!held)
+      this.#problems.push(`${key} was started on ${instance} without its lease: ${JSON.stringify(row)}`)
+  }
+
+  async #work(outbox: TestOutbox, eventId: string): Promise<void> {
+    const dice = this.#isCalm ? 0 : this.#random.below(20)
+    const wait = (ms: number) => new Promise<void>((resolve) => this.clock.setTimer(resolve, ms))
+    if (dice >= 16) throw new Error('handler failed')
+    if (dice >= 14) await wait(this.#random.pick([100, 1_000, 8_000]))
+    if (dice === 13 && eventId.length < 30) await this.#publish(outbox, eventId)
+  }
+
+  /** Everything works again: all outboxes run until nothing is left, and then stop. */
+  async #drain(): Promise<void> {
+    this.#isCalm = true
+    for (const one of this.#outboxes) one.cutOff = false
+    await this.clock.advance(20_000)
+    for (const one of this.#outboxes) {
+      await one.outbox.start()
+      one.started = true
+    }
+    for (let round = 0; round < 40 && (await this.#pending()).length > 0; round++) {
+      await this.clock.advance(5_000)
+    }
+    for (const one of this.#outboxes) {
+      const stopping = one.outbox.stop()
+      await this.clock.advance(6_000)
+      await stopping
+    }
+    await this.clock.advance(20_000)
+  }
+
+  async #pending(): Promise<EventRecord[]> {
+    const rows = await this.#database.list({ limit: 100_000 })
+    return rows.filter((row) => row.status === 'NEW' || row.status === 'RETRY')
+  }
+
+  async #check(): Promise<void> {
+    const rows = await this.#database.list({ limit: 100_000 })
+    const present = new Set(rows.map((row) => row.eventId))
+    const wrong = (text: string) => this.#problems.push(text)
+    for (const row of rows) {
+      const { eventId, status, lastError, attempts, eventType } = row
+      if (status === 'NEW' || status === 'RETRY')
+        wrong(`${eventId} is still ${status}: ${JSON.stringify(row)}`)
+      if (status === 'DEAD' && !lastError) wrong(`${eventId} is dead without a reason`)
+      if (status === 'DONE' && !this.#handled.has(eventId)) wrong(`${eventId} is done and was never handled`)
+      if (attempts > MAX_ATTEMPTS) wrong(`${eventId} was tried ${attempts} times`)
+      if (status === 'DEAD' && (eventType === 'nowhere') !== /Unroutable/.test(lastError ?? '')) {
+        wrong(`${eventId} of type ${eventType} is dead for another reason: ${lastError}`)
+      }
+    }
+    for (const id of this.#committed) if (!present.has(id)) wrong(`${id} was committed and is gone`)
+    for (const id of this.#rolledBack) {
+      if (present.has(id)) wrong(`${id} was rolled back and is there`)
+      if (this.#handled.has(id)) wrong(`${id} was rolled back and handled`)
+    }
+    if (this.#calls > MOST_CALLS) wrong('the database was called without end')
+    if (this.#busy.size > 0) wrong(`${this.#busy.size} calls have not returned`)
+    if (this.clock.timerCount > 0) wrong(`${this.clock.timerCount} timers are left`)
+    for (const [key, runs] of this.#running) if (runs.length > 0) wrong(`${key} has not ended`)
+  }
+}
+
+describe('a random life of several outboxes on one database', () => {
+  it('loses nothing, announces nothing that was rolled back, and leaves nothing behind', {
+    timeout: 600_000,
+  }, async () => {
+    const failed: string[] = []
+    const seeds = ONLY ? [Number(ONLY)] : Array.from({ length: SEEDS }, (_, n) => n + 1)
+    for (const seed of seeds) {
+      await new World(seed).run().catch((error) => failed.push(`SIMULATION_SEED=${seed}: ${error.message}`))
+      if (failed.length >= 3) break
+    }
+    expect(failed.join('\n\n')).toBe('')
+  })
+})
