@@ -35,6 +35,7 @@ function world(setup: Setup = {}) {
     metrics: undefined,
     keepDone: true,
     store: {
+      list: async () => [],
       async settleIfLeased(settlements) {
         outcomes.push(...settlements)
         return new Set(settlements.map((one) => one.eventId))

@@ -318,9 +318,9 @@ export class Machinery<Client> {
       this.#counters.dead++
       this.#announceDead(delivery, settlement)
     } else if (settlement.outcome === 'release') {
-      if (settlement.delayMs > 0) return this.poller.wakeIn(settlement.delayMs)
       // Scans have passed it: whoever can handle it looks at everything once.
-      this.lookAgain()
+      if (settlement.delayMs === 0) this.lookAgain()
+      else this.poller.wakeIn(settlement.delayMs)
     }
   }
 

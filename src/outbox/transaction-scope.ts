@@ -127,7 +127,7 @@ export class TransactionScope<Client> implements Transaction<Client> {
   }
 
   #isEnded(): boolean {
-    return this.#ended || (this.#parent !== null && this.#parent.#isEnded())
+    return this.#ended || this.#parent?.ended === true
   }
 
   async #append(events: readonly PublishableEvent[], options: PublishOptions): Promise<EventId[]> {

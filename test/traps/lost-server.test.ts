@@ -115,8 +115,10 @@ describe('a server that', () => {
       await server.kill()
       try {
         await within('stop', worker.ask('stop'), 20_000)
-        await worker.ask('endPool')
         expect(worker.problems).toEqual([])
+        // The listening connection of postgres.js itself goes on trying to connect, whatever we do.
+        if (options.driver === 'postgres.js' && options.store?.doorbell !== false) return await worker.kill()
+        await worker.ask('endPool')
         expect(await worker.leave()).toBe(0)
       } finally {
         await server.start()
