@@ -52,16 +52,20 @@ describe('the ambient transaction', () => {
 describe('the ambient event', () => {
   it('is seen by the handler, and in transactions that it begins', () => {
     const handled = event()
-    runHandling(handled, () => {
-      expect(currentEvent()).toBe(handled)
-      runInTransaction(ONE, 'tx', () => expect(currentEvent()).toBe(handled))
-    })
+    runHandling(
+      handled,
+      () => {
+        expect(currentEvent()).toBe(handled)
+        runInTransaction(ONE, 'tx', () => expect(currentEvent()).toBe(handled))
+      },
+      null,
+    )
     expect(currentEvent()).toBeUndefined()
   })
 
   it('hides the transaction of whoever caused it', () => {
     runInTransaction(ONE, 'of the publisher', () => {
-      runHandling(event(), () => expect(currentTransaction(ONE)).toBeUndefined())
+      runHandling(event(), () => expect(currentTransaction(ONE)).toBeUndefined(), null)
       expect(currentTransaction(ONE)).toBe('of the publisher')
     })
   })
@@ -73,7 +77,7 @@ describe('captureContext', () => {
     runInTransaction(ONE, 'tx', () => {
       expect(outside(() => currentTransaction(ONE))).toBeUndefined()
       const inside = captureContext()
-      runHandling(event(), () => expect(inside(() => currentTransaction(ONE))).toBe('tx'))
+      runHandling(event(), () => expect(inside(() => currentTransaction(ONE))).toBe('tx'), null)
     })
   })
 

@@ -23,8 +23,13 @@ export function currentTransaction(owner: object): unknown {
 }
 
 /** Runs a handler: it sees its event, and no transaction of whoever published it. */
-export function runHandling<T>(event: EventEnvelope, body: () => T): T {
-  return storage.run({ event, owner: undefined, transaction: undefined, outer: undefined }, body)
+export function runHandling<Context, T>(
+  event: EventEnvelope,
+  handle: (event: EventEnvelope, context: Context) => T,
+  context: Context,
+): T {
+  const ambient = { event, owner: undefined, transaction: undefined, outer: undefined }
+  return storage.run(ambient, handle, event, context)
 }
 
 export function currentEvent(): EventEnvelope | undefined {

@@ -8,7 +8,8 @@ import { printTable, toJson } from './report.js'
 import { openSession } from './session.js'
 
 export async function main(argv) {
-  const options = readOptions(argv, Object.keys(bars))
+  const options = optionsOrComplaint(argv)
+  if (!options) return
   if (options.help) return console.log(USAGE)
   const began = Date.now()
   const progress = new Progress(process.stderr)
@@ -19,6 +20,7 @@ export async function main(argv) {
     for (const id of options.bars) {
       progress.bar = id
       rows.push(...(await runBar(id, session)))
+      if (session.over) return // interrupted: what follows is only the noise of breaking off
     }
   } finally {
     progress.clear()
@@ -35,10 +37,19 @@ export async function main(argv) {
   process.exitCode = rows.some((row) => row.holds === false) ? 1 : 0
 }
 
+function optionsOrComplaint(argv) {
+  try {
+    return readOptions(argv, Object.keys(bars))
+  } catch (error) {
+    console.error(`bench: ${error.message}`)
+    process.exitCode = 2
+  }
+}
+
 function warnOfCompany() {
   const [load] = os.loadavg()
   const cores = os.availableParallelism()
-  if (load < cores / 2) return
+  if (load < cores * 0.75) return
   process.stderr.write(
     `bench: the machine is busy (load ${load.toFixed(1)} on ${cores} cores): expect noise\n`,
   )

@@ -26,6 +26,9 @@ export async function openSession({ repeat, quick = false, profile = false, prog
   const profiled = (job) =>
     profile && job.side === 'ours' ? { ...job, profile: `${progress.bar}-${job.role}`.toLowerCase() } : job
   return {
+    get over() {
+      return over
+    },
     server,
     databases,
     repeat,
@@ -34,6 +37,7 @@ export async function openSession({ repeat, quick = false, profile = false, prog
     child: (job) => runChild(profiled(job)),
     startChild: (job) => startChild(profiled(job)),
     async end() {
+      if (over) return
       over = true
       endChildren()
       await databases.close()

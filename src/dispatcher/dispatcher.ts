@@ -104,7 +104,8 @@ export class Dispatcher {
     await undefined
     this.#starting--
     for (let delivery = this.#next(); delivery; delivery = this.#next()) {
-      await this.#deliver(delivery)
+      const outcome = this.#begin(delivery)
+      if (outcome) this.#end(delivery, outcome instanceof Promise ? await outcome : outcome)
       if (settler.full) await settler.whenRoom()
     }
     this.#workers--
@@ -121,28 +122,28 @@ export class Dispatcher {
     return delivery
   }
 
-  async #deliver(delivery: Delivery): Promise<void> {
-    const { clock, settler, metrics } = this.#options
+  /** Null when the lease is over and the event is not ours any more. */
+  #begin(delivery: Delivery): Settlement | Promise<Settlement> | null {
+    const { clock, metrics } = this.#options
     const now = clock.monotonic()
     if (delivery.lost || now >= delivery.leasedUntil) {
       metrics?.count('lease_lost', 1, { eventType: delivery.event.eventType })
       this.#options.onDropped(delivery)
-      return
+      return null
     }
     delivery.startedAt = now
     delivery.running = true
-    let settlement: Settlement
-    try {
-      settlement = await this.#attempt(delivery)
-    } catch (error) {
-      settlement = this.#failed(delivery, [{ handler: null, error }], [])
-    }
-    delivery.running = false
-    if (delivery.lost && this.#options.inFlight.ended(delivery)) return
-    settler.add(settlement, delivery)
+    return this.#attempt(delivery)
   }
 
-  async #attempt(delivery: Delivery): Promise<Settlement> {
+  #end(delivery: Delivery, settlement: Settlement): void {
+    delivery.running = false
+    if (delivery.lost && this.#options.inFlight.ended(delivery)) return
+    this.#options.settler.add(settlement, delivery)
+  }
+
+  /** Never throws or rejects. Promises are made only where a handler runs: this is the path of every event. */
+  #attempt(delivery: Delivery): Settlement | Promise<Settlement> {
     const { routes, retry, interceptors, onUnroutable } = this.#options
     const { event } = delivery
     if (delivery.unroutable) {
@@ -161,11 +162,15 @@ export class Dispatcher {
     }
     let handlers = routes.handlersOf(event)
     if (handlers.length === 0) return settlementOf(delivery, { outcome: 'release', delayMs: 1_000 })
-    if (delivery.handledBy.length > 0)
+    if (delivery.handledBy.length > 0) {
       handlers = handlers.filter((one) => !delivery.handledBy.includes(one.name))
-    if (interceptors.length === 0 && handlers.length === 1) {
-      return this.#single(handlers[0] as Registration, delivery)
     }
+    return interceptors.length === 0 && handlers.length === 1
+      ? this.#single(handlers[0] as Registration, delivery)
+      : this.#several(handlers, delivery)
+  }
+
+  async #several(handlers: readonly Registration[], delivery: Delivery): Promise<Settlement> {
     const failures: HandlerFailure[] = []
     const succeeded: string[] = []
     if (await this.#before(delivery, failures)) {
@@ -177,9 +182,7 @@ export class Dispatcher {
       })
     }
     await this.#after(delivery, failures)
-    return failures.length === 0
-      ? settlementOf(delivery, { outcome: 'done' })
-      : this.#failed(delivery, failures, succeeded)
+    return failures.length === 0 ? doneOf(delivery) : this.#failed(delivery, failures, succeeded)
   }
 
   /** The common case without the arrays of the general one. */
@@ -191,7 +194,7 @@ export class Dispatcher {
       return this.#failed(delivery, [{ handler: handler.name, error }], [])
     }
     this.#noteHandled(handler, delivery, null, true)
-    return settlementOf(delivery, { outcome: 'done' })
+    return doneOf(delivery)
   }
 
   /** Never rejects: what one handler throws does not stop the others. */
@@ -302,6 +305,10 @@ type Outcome = Settlement extends infer One
 
 export function settlementOf(delivery: Delivery, outcome: Outcome): Settlement {
   return { eventId: delivery.event.eventId, token: delivery.token, ...outcome } as Settlement
+}
+
+function doneOf(delivery: Delivery): Settlement {
+  return { eventId: delivery.event.eventId, token: delivery.token, outcome: 'done' }
 }
 
 function combined(failures: readonly HandlerFailure[], eventType: string): unknown | null {

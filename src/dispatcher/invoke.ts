@@ -68,7 +68,7 @@ export function invoke(handler: Registration, delivery: Delivery, options: Invok
 
 function call(handler: Registration, delivery: Delivery, options: InvokeOptions, scope: unknown): unknown {
   const context = new Context(delivery, handler.name, options.logger, scope)
-  return runHandling(delivery.event, () => handler.handle(delivery.event, context))
+  return runHandling(delivery.event, handler.handle, context)
 }
 
 async function inScope(
