@@ -47,7 +47,7 @@ export interface TypeFilter {
   readonly names: readonly string[]
   /** For each name the newest version that can be decoded. */
   readonly versions: readonly number[]
-  /** `order.` for the pattern `order.*`, `''` for `*`. */
+  /** `order.` for the pattern `order.*`, `''` for `*`; with the aggregate type in front like a name, when bound to one. */
   readonly prefixes: readonly string[]
 }
 

@@ -38,7 +38,7 @@ export function ensureDependencies() {
   const args = ['ci', '--no-audit', '--no-fund', '--loglevel=error']
   const { status } = spawnSync('npm', args, {
     cwd: BENCH,
-    stdio: 'inherit',
+    stdio: ['ignore', 'ignore', 'inherit'],
     shell: process.platform === 'win32',
   })
   if (status !== 0) throw new Error('npm ci in bench/ failed; try it by hand to see why')

@@ -609,7 +609,7 @@ describe('Dispatcher: timeouts', () => {
   })
 
   // Today all handlers of an event share one signal.
-  it.fails('of one handler do not abort its neighbour', async () => {
+  it('of one handler do not abort its neighbour', async () => {
     const { on, cold, clock, dispatcher } = world()
     const signals: AbortSignal[] = []
     const neighbour = gate()

@@ -18,6 +18,10 @@ export class InFlight {
     return this.#held.has(eventId) || this.#overdue.has(eventId)
   }
 
+  holds(delivery: Delivery): boolean {
+    return this.#held.get(delivery.event.eventId) === delivery
+  }
+
   add(delivery: Delivery): void {
     this.#held.set(delivery.event.eventId, delivery)
   }

@@ -23,18 +23,29 @@ class Context implements HandlerContext {
   readonly #delivery: Delivery
   readonly #handler: string
   readonly #logger: Logger
+  readonly #timeout: AbortController | undefined
+  #signal: AbortSignal | undefined
   #log: Logger | undefined
 
-  constructor(delivery: Delivery, handler: string, logger: Logger, scope: unknown) {
+  constructor(
+    delivery: Delivery,
+    handler: string,
+    logger: Logger,
+    scope: unknown,
+    timeout: AbortController | undefined,
+  ) {
     this.attempt = delivery.attempts + 1
     this.scope = scope
+    this.#timeout = timeout
     this.#delivery = delivery
     this.#handler = handler
     this.#logger = logger
   }
 
   get signal(): AbortSignal {
-    return this.#delivery.signal
+    if (!this.#timeout) return this.#delivery.signal
+    this.#signal ??= AbortSignal.any([this.#delivery.signal, this.#timeout.signal])
+    return this.#signal
   }
 
   get log(): Logger {
@@ -58,16 +69,24 @@ export function eventFields(event: EventEnvelope): Record<string, unknown> {
 /** Calls one handler in its own async context and scope. Rejects with whatever it threw, or after its timeout. */
 export function invoke(handler: Registration, delivery: Delivery, options: InvokeOptions): unknown {
   if (options.createScope === undefined && handler.timeoutMs === 0) {
-    return call(handler, delivery, options, undefined)
+    return call(handler, delivery, options, undefined, undefined)
   }
+  // Its own: the neighbours that handle the same event have time left.
+  const timeout = handler.timeoutMs === 0 ? undefined : new AbortController()
   const run = options.createScope
-    ? inScope(handler, delivery, options, options.createScope)
-    : Promise.resolve(call(handler, delivery, options, undefined))
-  return handler.timeoutMs === 0 ? run : within(run, handler, delivery, options)
+    ? inScope(handler, delivery, options, options.createScope, timeout)
+    : Promise.resolve(call(handler, delivery, options, undefined, timeout))
+  return timeout ? within(run, handler, delivery, options, timeout) : run
 }
 
-function call(handler: Registration, delivery: Delivery, options: InvokeOptions, scope: unknown): unknown {
-  const context = new Context(delivery, handler.name, options.logger, scope)
+function call(
+  handler: Registration,
+  delivery: Delivery,
+  options: InvokeOptions,
+  scope: unknown,
+  timeout: AbortController | undefined,
+): unknown {
+  const context = new Context(delivery, handler.name, options.logger, scope, timeout)
   return runHandling(delivery.event, handler.handle, context)
 }
 
@@ -76,11 +95,12 @@ async function inScope(
   delivery: Delivery,
   options: InvokeOptions,
   createScope: CreateScope,
+  timeout: AbortController | undefined,
 ): Promise<unknown> {
   const scope = await createScope(delivery.event)
   let result: unknown
   try {
-    result = await call(handler, delivery, options, scope)
+    result = await call(handler, delivery, options, scope, timeout)
   } catch (error) {
     // The handler's own error is the one to see.
     await dispose(scope).catch(() => {})
@@ -102,11 +122,12 @@ function within(
   handler: Registration,
   delivery: Delivery,
   options: InvokeOptions,
+  timeout: AbortController,
 ): Promise<unknown> {
   return new Promise((resolve, reject) => {
     const timer = options.clock.setTimer(() => {
       const error = new HandlerTimeoutError(handler.name, handler.timeoutMs)
-      delivery.abort(error)
+      timeout.abort(error)
       options.inFlight.outlives(delivery.event.eventId, run)
       reject(error)
     }, handler.timeoutMs)

@@ -86,15 +86,14 @@ export class Routes {
     if (this.#filter) return this.#filter
     const versions = new Map<string, number>()
     const prefixes = new Set<string>()
+    const named = (type: string, aggregateType: string | null) =>
+      aggregateType === null ? type : `${aggregateType}\x1f${type}`
     const take = (type: string, aggregateType: string | null) =>
-      versions.set(
-        aggregateType === null ? type : `${aggregateType}\x1f${type}`,
-        this.#catalog.get(type)?.version ?? ANY_VERSION,
-      )
+      versions.set(named(type, aggregateType), this.#catalog.get(type)?.version ?? ANY_VERSION)
     for (const { eventType, aggregateType } of this.#all) {
       if (!isPattern(eventType)) take(eventType, aggregateType)
       else {
-        if (aggregateType === null) prefixes.add(prefixOf(eventType))
+        prefixes.add(named(prefixOf(eventType), aggregateType))
         for (const type of this.#catalog.types()) if (covers(eventType, type)) take(type, aggregateType)
       }
     }

@@ -10,8 +10,11 @@ const WAIT_MS = 5
 /** Workers pause while this many outcomes wait to be written. */
 const FULL = 4 * BATCH
 const RETRY_MS = [50, 200, 1_000, 2_000]
+const FAILURES_OF_A_BATCH = 4
 
 interface Entry {
+  /** It failed alone: it is not taken into a batch with others any more. */
+  bad: boolean
   readonly settlement: Settlement
   /** Null for a lease that is given back without ever having been queued. */
   readonly delivery: Delivery | null
@@ -37,6 +40,10 @@ export class Settler {
   #writing: Promise<void> | null = null
   #timer: Timer | null = null
   #failures = 0
+  /** How many of the next outcomes are written one at a time. */
+  #alone = 0
+  /** The last statement failed. */
+  #failed = false
   #closed = false
   #eager = 0
   #waiting: (() => void)[] = []
@@ -51,7 +58,7 @@ export class Settler {
   }
 
   add(settlement: Settlement, delivery: Delivery | null): void {
-    this.#entries.push({ settlement, delivery })
+    this.#entries.push({ bad: false, settlement, delivery })
     this.#schedule()
   }
 
@@ -107,26 +114,46 @@ export class Settler {
 
   async #writeAll(): Promise<void> {
     while (this.#entries.length > 0) {
-      // A batch that keeps failing is tried one by one, so that one bad outcome cannot hold up the others.
-      const batch = this.#entries.splice(0, this.#failures > 3 ? 1 : BATCH)
+      const batch = this.#nextBatch()
       const started = this.#options.clock.monotonic()
       const { store } = this.#options
       let settled: ReadonlySet<string>
       try {
         const settlements = batch.map((entry) => entry.settlement)
         settled = await store.settleIfLeased(settlements, this.#options.keepDone)
-        if (this.#failures > 0) settled = await this.#withEarlier(settlements, settled)
+        if (this.#failed) settled = await this.#withEarlier(settlements, settled)
+        this.#failed = false
       } catch (error) {
-        this.#entries = this.#failures > 3 ? this.#entries.concat(batch) : batch.concat(this.#entries)
+        this.#putBack(batch)
         if (await this.#giveUpAfter(error)) return
         continue
       }
-      this.#failures = 0
+      // While they go one by one a single failure is enough to know the bad one.
+      this.#failures = this.#alone > 0 || this.#entries.some((entry) => entry.bad) ? FAILURES_OF_A_BATCH : 0
       this.#options.metrics?.duration('settle_ms', this.#options.clock.monotonic() - started)
       this.#report(batch, settled)
       // A small rest waits for company instead of costing a statement of its own.
-      if (this.#failures === 0 && this.#entries.length < BATCH && this.#eager === 0) return
+      if (this.#alone === 0 && this.#entries.length < BATCH && this.#eager === 0) return
     }
+  }
+
+  /** A batch that keeps failing is tried one by one, so that one bad outcome cannot hold up the others. */
+  #nextBatch(): Entry[] {
+    const bad = this.#entries.findIndex((entry) => entry.bad)
+    const most = this.#alone > 0 || bad === 0 ? 1 : bad > 0 ? Math.min(bad, BATCH) : BATCH
+    if (this.#alone > 0) this.#alone--
+    return this.#entries.splice(0, most)
+  }
+
+  #putBack(batch: Entry[]): void {
+    const [first] = batch
+    if (batch.length > 1 || !first || this.#failures < FAILURES_OF_A_BATCH) {
+      this.#entries = batch.concat(this.#entries)
+      if (this.#failures >= FAILURES_OF_A_BATCH) this.#alone = batch.length
+      return
+    }
+    first.bad = true
+    this.#entries.push(first)
   }
 
   /** The statement before failed, perhaps after it was carried out: then the rows say what we were going to write. */
@@ -159,7 +186,8 @@ export class Settler {
 
   /** Waits before the next try; true when there will be none. */
   async #giveUpAfter(error: unknown): Promise<boolean> {
-    const first = this.#failures === 0
+    const first = !this.#failed
+    this.#failed = true
     const delay = RETRY_MS[Math.min(this.#failures++, RETRY_MS.length - 1)] as number
     if (first) this.#options.logger.warn(errorFields(error), 'outcomes could not be written; trying again')
     if (!this.#closed) {

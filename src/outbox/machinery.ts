@@ -133,7 +133,11 @@ export class Machinery<Client> {
   }
 
   stop(): Promise<void> {
-    return this.#inTurn(() => (this.#started ? this.#stop() : this.#doorbell.close()))
+    return this.#inTurn(async () => {
+      if (this.#started) return this.#stop()
+      this.publisher.close()
+      await this.#doorbell.close()
+    })
   }
 
   /** Starts and stops one after the other; calls in a heap end as the last of them says. */
@@ -164,10 +168,7 @@ export class Machinery<Client> {
   /** An outbox that is not started handles events only while somebody asks it to. */
   async #byHand<T>(work: () => Promise<T>): Promise<T> {
     if (this.#started) return work()
-    if (this.#helpers++ === 0) {
-      this.#dispatcher.resume()
-      this.#keeper.start()
-    }
+    if (this.#helpers++ === 0) this.#help()
     try {
       return await work()
     } finally {
@@ -176,6 +177,12 @@ export class Machinery<Client> {
         await this.#keeper.stop()
       }
     }
+  }
+
+  #help(): void {
+    this.#settler.reopen()
+    this.#dispatcher.resume()
+    this.#keeper.start()
   }
 
   async stats(): Promise<OutboxStats> {
@@ -246,7 +253,7 @@ export class Machinery<Client> {
   async #stop(): Promise<void> {
     const { clock } = this.#settings
     this.#stopping = true
-    this.publisher.accepting = false
+    this.publisher.close()
     for (const delivery of this.#dispatcher.pause()) this.#giveBack(delivery)
     await this.#finish()
     // A database that does not answer must not keep the process from ending.
@@ -258,6 +265,7 @@ export class Machinery<Client> {
     await this.#store.close()
     this.#started = false
     this.#stopping = false
+    if (this.#helpers > 0) this.#help()
   }
 
   /** Until the handlers under way have ended and everything is written, or the drain timeout is over. */
@@ -271,7 +279,8 @@ export class Machinery<Client> {
       }, drainTimeoutMs)
     })
     await this.#settler.eagerly(async () => {
-      await Promise.race([Promise.all([this.poller.stop(), this.#inFlight.idle()]), over])
+      const quiet = Promise.all([this.poller.stop(), this.#janitor.halt()])
+      await Promise.race([quiet.then(() => this.#inFlight.idle()), over])
       await this.#settler.flush()
     })
     deadline?.cancel()

@@ -1,7 +1,7 @@
 import { currentEvent } from '../ambient.js'
 import type { PublishOptions } from '../bus.js'
 import type { EventCatalog } from '../core/catalog.js'
-import type { Clock } from '../core/clock.js'
+import type { Clock, Timer } from '../core/clock.js'
 import { type PublishableEvent, toEnvelope } from '../core/domain-event.js'
 import type { EventEnvelope } from '../core/envelope.js'
 import { DuplicateEventError, InvalidSettingError } from '../core/errors.js'
@@ -51,11 +51,18 @@ const WARN_EVERY_MS = 10_000
 export class Publisher<Client> {
   readonly #options: PublisherOptions<Client>
   #warnedAt = Number.NEGATIVE_INFINITY
+  readonly #nudges = new Set<Timer>()
   /** True while the process is started: rows may be born leased. */
   accepting = false
 
   constructor(options: PublisherOptions<Client>) {
     this.#options = options
+  }
+
+  close(): void {
+    this.accepting = false
+    for (const timer of this.#nudges) timer.cancel()
+    this.#nudges.clear()
   }
 
   /**
@@ -137,10 +144,12 @@ export class Publisher<Client> {
     const lowest = Math.min(...pending.map((one) => one.seq))
     for (const delay of [10, 100, 1_000]) {
       const timer = this.#options.clock.setTimer(() => {
+        this.#nudges.delete(timer)
         this.#options.poller.wake(lowest)
         this.#options.doorbell.ring(lowest)
       }, delay)
       timer.unref?.()
+      this.#nudges.add(timer)
     }
   }
 

@@ -282,7 +282,8 @@ class World {
       stopped = true
     })
     for (let n = 0; n < 5; n++) await this.clock.advance(0)
-    if (!stopped) this.#problems.push('an idle outbox took its time to stop')
+    if (stopped) return
+    this.#problems.push('an idle outbox took its time to stop')
     await Promise.race([stopping, this.clock.advance(60_000)])
   }
 

@@ -160,8 +160,12 @@ export class TransactionScope<Client> implements Transaction<Client> {
 
   /** Waits for publishes that were not awaited, also those of nested scopes. */
   async #quiet(): Promise<void> {
-    await this.#nested
-    while (this.#ledger.underway.size > 0) await Promise.all(this.#ledger.underway)
+    let nested: Promise<unknown>
+    do {
+      nested = this.#nested
+      await nested
+      await Promise.all(this.#ledger.underway)
+    } while (nested !== this.#nested || this.#ledger.underway.size > 0)
   }
 
   /** From now on publishing is refused. Returns the events that the commit is going to contain. */

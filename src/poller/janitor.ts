@@ -29,6 +29,7 @@ export class Janitor {
   readonly #options: JanitorOptions
   #timer: Timer | null = null
   #running = false
+  #registered = false
   #busy: Promise<void> | null = null
   #cleaning: Promise<void> | null = null
   #cleanedAt = Number.NEGATIVE_INFINITY
@@ -44,18 +45,25 @@ export class Janitor {
   /** Rejects when the instance cannot be registered. */
   async start(): Promise<void> {
     await this.#options.heartbeat(false)
+    this.#registered = true
     this.#running = true
     this.#cleanedAt = this.#options.clock.monotonic()
     this.#next()
   }
 
-  async stop(): Promise<void> {
-    if (!this.#running) return
+  /** Begins nothing new. Resolves when nothing is under way. */
+  async halt(): Promise<void> {
     this.#running = false
     this.#timer?.cancel()
     this.#timer = null
     await this.#busy
     await this.#cleaning
+  }
+
+  async stop(): Promise<void> {
+    if (!this.#registered) return
+    this.#registered = false
+    await this.halt()
     await this.#attempt('heartbeat', () => this.#options.heartbeat(true))
   }
 

@@ -24,7 +24,9 @@ export interface LeaseKeeperOptions {
 export class LeaseKeeper {
   readonly #options: LeaseKeeperOptions
   #timer: Timer | null = null
-  #running = false
+  #expiry: Timer | null = null
+  /** One chain of timers per start; null when stopped. */
+  #generation: object | null = null
   #busy: Promise<void> | null = null
 
   constructor(options: LeaseKeeperOptions) {
@@ -32,15 +34,17 @@ export class LeaseKeeper {
   }
 
   start(): void {
-    if (this.#running) return
-    this.#running = true
-    this.#next()
+    if (this.#generation !== null) return
+    this.#generation = {}
+    this.#next(this.#generation)
   }
 
   async stop(): Promise<void> {
-    this.#running = false
+    this.#generation = null
     this.#timer?.cancel()
     this.#timer = null
+    this.#expiry?.cancel()
+    this.#expiry = null
     await this.#busy
   }
 
@@ -51,15 +55,34 @@ export class LeaseKeeper {
     return [...inFlight.values()].filter((one) => one.running && one.startedAt <= since)
   }
 
-  #next(): void {
-    if (!this.#running) return
+  #next(generation: object): void {
+    if (this.#generation !== generation) return
     this.#timer = this.#options.clock.setTimer(() => {
+      this.#watchExpiry()
       this.#busy = this.#renew().finally(() => {
         this.#busy = null
-        this.#next()
+        this.#next(generation)
       })
     }, this.#options.leaseMs / 3)
     this.#timer.unref?.()
+  }
+
+  /** A lease ends when its time is over, whether or not the database answers: then its handler is told. */
+  #watchExpiry(): void {
+    const { clock, inFlight } = this.#options
+    this.#expiry?.cancel()
+    this.#expiry = null
+    if (this.#generation === null) return
+    const now = clock.monotonic()
+    let next = Number.POSITIVE_INFINITY
+    for (const one of inFlight.values()) {
+      if (one.lost) continue
+      if (one.leasedUntil <= now) this.#lost(one)
+      else if (one.leasedUntil < next) next = one.leasedUntil
+    }
+    if (next === Number.POSITIVE_INFINITY) return
+    this.#expiry = clock.setTimer(() => this.#watchExpiry(), next - now)
+    this.#expiry.unref?.()
   }
 
   async #renew(): Promise<void> {
@@ -81,7 +104,6 @@ export class LeaseKeeper {
         }
       } catch (error) {
         logger.warn(errorFields(error), 'leases could not be renewed; trying again')
-        for (const one of batch) if (clock.monotonic() >= one.leasedUntil) this.#lost(one)
       }
     }
   }
@@ -89,8 +111,7 @@ export class LeaseKeeper {
   /** Only what is still in flight: a row settled in the meantime is not lost. */
   #lost(delivery: Delivery): void {
     const { inFlight, logger } = this.#options
-    const held = [...inFlight.values()].includes(delivery)
-    if (!held || (!delivery.running && delivery.startedAt > 0)) return
+    if (!inFlight.holds(delivery) || (!delivery.running && delivery.startedAt > 0)) return
     delivery.lose(
       new AftercommitError('LEASE_LOST', 'The lease was lost; another instance may handle the event.'),
     )

@@ -121,11 +121,8 @@ export class Poller {
         const { complete } = await this.#claim(batchSize)
         if (this.#failures > 0) logger.info({}, 'the database answers again')
         this.#failures = 0
-        if (this.#running && !this.#roomForBatch()) {
-          this.#waitsForRoom = true
-          await this.#alarm.sleep()
-          this.#waitsForRoom = false
-        } else if (this.#running && complete && !this.#woken) await this.#sleep()
+        if (!this.#roomForBatch()) await this.#room()
+        else if (this.#running && complete && !this.#woken) await this.#sleep()
       } catch (error) {
         if (this.#failures === 0) logger.warn(errorFields(error), 'events could not be claimed; trying again')
         this.#sweepAt = 0
@@ -137,6 +134,16 @@ export class Poller {
   #roomForBatch(): boolean {
     const { cold, batchSize } = this.#options
     return cold.length === 0 || (cold.room >= batchSize && cold.roomBytes >= cold.maxBytes / 4)
+  }
+
+  /** Until the cold queue has room again, whatever comes due meanwhile. */
+  async #room(): Promise<void> {
+    this.#waitsForRoom = true
+    while (this.#running && !this.#roomForBatch()) {
+      this.#alarm.rang()
+      await this.#alarm.sleep()
+    }
+    this.#waitsForRoom = false
   }
 
   /** Until woken, until something is due, or until the next poll. */

@@ -1,7 +1,7 @@
 import type { Clock } from '../core/clock.js'
 import type { ClaimResult } from '../store.js'
 
-/** Rows that commit later than this after drawing their `seq` are left to the doorbell and the sweep. */
+/** A scan each so often looks back twice as far; rows that commit later still are left to doorbell and sweep. */
 const TRAIL_MS = 1_000
 
 export interface Scan {
@@ -13,7 +13,7 @@ export interface Scan {
 /**
  * Where the next scan for new rows starts. Starting at the lowest `seq` that may still be new keeps the claim
  * from walking over dead rows that cannot be vacuumed. A row may appear late with a lower `seq`: the doorbell
- * names it, once a second a scan starts where things stood a second ago, and each poll interval one starts at 0.
+ * names it, once a second a scan starts where things stood two seconds ago, and each poll interval one at 0.
  */
 export class ScanFloor {
   readonly #clock: Clock
@@ -47,12 +47,13 @@ export class ScanFloor {
     const now = this.#clock.monotonic()
     const last = this.#past[this.#past.length - 1]
     if (!last || now - last.at >= TRAIL_MS / 4) this.#past.push({ at: now, seq: this.#cursor })
-    while (this.#past.length > 1 && now - (this.#past[1] as { at: number }).at >= TRAIL_MS) this.#past.shift()
+    while (this.#past.length > 1 && now - (this.#past[1] as { at: number }).at >= 2 * TRAIL_MS)
+      this.#past.shift()
   }
 
   /** How far the scans had come then; 0 when that is not known. */
   #aWhileAgo(now: number): number {
     const [oldest] = this.#past
-    return oldest && now - oldest.at >= TRAIL_MS ? oldest.seq : 0
+    return oldest && now - oldest.at >= 2 * TRAIL_MS ? oldest.seq : 0
   }
 }

@@ -22,7 +22,8 @@ export function compileFilter(filter: TypeFilter): (row: Routed) => boolean {
     const plain = newest.get(row.eventType)
     const bound = newest.get(row.aggregateType + SEPARATOR + row.eventType)
     if (plain === undefined && bound === undefined) {
-      return filter.prefixes.some((prefix) => row.eventType.startsWith(prefix))
+      const name = row.aggregateType + SEPARATOR + row.eventType
+      return filter.prefixes.some((prefix) => row.eventType.startsWith(prefix) || name.startsWith(prefix))
     }
     return row.version <= Math.max(plain ?? 0, bound ?? 0)
   }

@@ -23,7 +23,8 @@ const accepts = (n: number) => {
   const list = (at: number, type: string) => `((select string_to_array($${at}::text, E'\\x1e'))::${type}[])`
   const limit = (key: string) => `${list(n + 1, 'int')}[array_position(${list(n, 'text')}, ${key})]`
   return `version <= coalesce(${limit('event_type')}, ${limit(`aggregate_type || E'\\x1f' || event_type`)},
-    case when $${n + 3}::int = 1 or event_type ^@ any(${list(n + 2, 'text')}) then 2147483647 else -1 end)`
+    case when $${n + 3}::int = 1 or event_type ^@ any(${list(n + 2, 'text')})
+      or (aggregate_type || E'\\x1f' || event_type) ^@ any(${list(n + 2, 'text')}) then 2147483647 else -1 end)`
 }
 
 export function claimStatements(names: Names) {
@@ -88,7 +89,7 @@ select null, ${high}, null, null, null, null, null,
      from (select count(*) as n, count(*) filter (where ${within}) as taken from picked) picked),
   null, null, null, null,
   (select date_part('epoch', available_at - now()) * 1000 from ${names.events}
-    where ${TIMED} and available_at > now() order by available_at limit 1), null,
+    where ${TIMED} and available_at > now() and available_at < 'infinity' order by available_at limit 1), null,
   (select max(fresh_seq) from picked where ${within}), null, null`),
     // $1 token, $2 lease ms, $3 limit, $4 older than ms, $5–$8 filter
     unroutable: statement(`

@@ -3,7 +3,7 @@ import { EventStatus } from '../../store.js'
 import { claimedRow, EVENT_COLUMNS } from './claim.js'
 import { type Param, type Query, statement } from './driver.js'
 import type { Names } from './names.js'
-import { FRESH, TIMED } from './schema.js'
+import { DEAD, FRESH, TIMED } from './schema.js'
 
 const STATUS_NAMES = Object.keys(EventStatus) as EventStatusName[]
 
@@ -15,19 +15,21 @@ const FILTER = `($1::int is null or status = $1::int)
 
 export function inspectStatements(names: Names) {
   const epoch = (column: string) => `date_part('epoch', e.${column}) * 1000`
-  const dead = `select ctid from ${names.events} where status = 3 and ${FILTER} for update skip locked`
+  const dead = `select ctid from ${names.events} where ${DEAD} and ${FILTER} for update skip locked`
   return {
     stats: statement(`
-select (select count(*) from ${names.events} where ${FRESH}) + (select count(*) from ${names.events} where ${TIMED}),
-  (select count(*) from ${names.events} where status = 3),
+select (select count(*) from ${names.events} where ${FRESH})
+    + (select count(*) from ${names.events} where ${TIMED} and available_at < 'infinity'),
+  (select count(*) from ${names.events} where ${DEAD}),
   coalesce(sum(done), 0), coalesce(sum(failed), 0), coalesce(sum(dead), 0),
   greatest(0, date_part('epoch', clock_timestamp() - least(
     (select created_at from ${names.events} where ${FRESH} order by seq limit 1),
-    (select available_at from ${names.events} where ${TIMED} order by available_at limit 1)))) * 1000
+    (select available_at from ${names.events} where ${TIMED} and available_at < 'infinity'
+      order by available_at limit 1)))) * 1000
   from ${names.instances}`),
     list: statement(`
 select ${EVENT_COLUMNS}, status, failures::text, last_error, locked_by,
-  ${epoch('locked_until')}, ${epoch('available_at')}, ${epoch('created_at')}, ${epoch('done_at')}
+  ${epoch('locked_until')}, date_part('epoch', case when isfinite(e.available_at) then e.available_at else e.created_at end) * 1000, ${epoch('created_at')}, ${epoch('done_at')}
   from ${names.events} e where ${FILTER}`),
     retry: statement(`
 update ${names.events} set status = 2, attempts = 0, available_at = clock_timestamp()

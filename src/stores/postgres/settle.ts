@@ -27,8 +27,10 @@ with s as materialized (
 update ${names.events} e set
     status = coalesce(l.status, e.status),
     attempts = e.attempts + l.attempts,
-    available_at = case when l.delay is null then e.available_at
+    available_at = case when l.status = 3 then 'infinity'
+                        when l.delay is null then e.available_at
                         else clock_timestamp() + l.delay * interval '1 ms' end,
+    done_at = case when l.status = 1 then clock_timestamp() else e.done_at end,
     last_error = coalesce(l.error, e.last_error),
     handled_by = coalesce(l.handled, e.handled_by),
     failures = case when l.failures is null then e.failures else (
@@ -45,14 +47,16 @@ update ${names.events} e set
   from l where e.event_id = l.id
 returning e.event_id`),
     renew: statement(`
-update ${names.events} e set locked_until = now() + $3::float8 * interval '1 ms'
-  from unnest(string_to_array($1::text, E'\\x1e'), string_to_array($2::text, E'\\x1e')) as s(id, token)
+update ${names.events} e set locked_until = now() + $2::float8 * interval '1 ms'
+  from json_to_recordset($1::text::json) as s(id text, token text)
  where e.event_id = s.id and e.locked_by = s.token and e.status in (0, 2) and e.locked_until > clock_timestamp()
 returning e.event_id`),
   }
 }
 
 type Statements = ReturnType<typeof settleStatements>
+
+const SEPARATOR = '\x1e'
 
 /** Plain successes by one statement per token, which is the fast way; everything else by one statement. */
 export async function settleIfLeased(
@@ -65,6 +69,7 @@ export async function settleIfLeased(
   const others: string[] = []
   for (const settlement of settlements) {
     if (settlement.outcome !== 'done') others.push(JSON.stringify(otherOf(settlement)))
+    else if (settlement.eventId.includes(SEPARATOR)) others.push(JSON.stringify(doneOf(settlement)))
     else {
       const ids = done.get(settlement.token)
       if (ids) ids.push(settlement.eventId)
@@ -73,15 +78,20 @@ export async function settleIfLeased(
   }
   const settled = new Set<string>()
   for (const [token, ids] of done) {
-    const [row] = await query(keepDone ? sql.done : sql.remove, [ids.join('\x1e'), token, ids.length])
+    const [row] = await query(keepDone ? sql.done : sql.remove, [ids.join(SEPARATOR), token, ids.length])
     const some = row?.[1] as string | null | undefined
-    const which = Number(row?.[0]) === ids.length ? ids : some ? some.split('\x1e') : []
+    const which = Number(row?.[0]) === ids.length ? ids : some ? some.split(SEPARATOR) : []
     for (const id of which) settled.add(id)
   }
   if (others.length > 0) {
     for (const row of await query(sql.others, [`[${others.join(',')}]`])) settled.add(row[0] as string)
   }
   return settled
+}
+
+/** An id that another writer made of what separates ours: it goes the slow way, and its row is kept. */
+function doneOf({ eventId: id, token }: Claim): object {
+  return { id, token, attempts: 0, status: 1 }
 }
 
 function otherOf(settlement: Exclude<Settlement, { outcome: 'done' }>): object {
@@ -105,8 +115,7 @@ export async function renewIfLeased(
   claims: readonly Claim[],
   leaseMs: number,
 ): Promise<ReadonlySet<string>> {
-  const ids = claims.map((claim) => claim.eventId).join('\x1e')
-  const tokens = claims.map((claim) => claim.token).join('\x1e')
-  const rows = await query(sql.renew, [ids, tokens, leaseMs])
+  const pairs = claims.map(({ eventId: id, token }) => ({ id, token }))
+  const rows = await query(sql.renew, [JSON.stringify(pairs), leaseMs])
   return new Set(rows.map((row) => row[0] as string))
 }

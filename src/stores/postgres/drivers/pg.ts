@@ -177,23 +177,42 @@ interface RollbackWatch {
   stop(): void
 }
 
-/** Notices every statement of the application that could roll back to a savepoint. */
+/** The watch of the transaction that is open on a client. */
+const watches = new WeakMap<PgClient, { current: RollbackWatch | null }>()
+
+/**
+ * Notices every statement of the application that could roll back to a savepoint. The client's `query` is wrapped
+ * once and for all: changing it back and forth would make a slow object of the client.
+ */
 function watchRollbacks(client: PgClient): RollbackWatch {
-  const original = client.query
-  const inherited = !Object.hasOwn(client, 'query')
-  const watch: RollbackWatch = {
+  let slot = watches.get(client)
+  if (!slot) {
+    slot = wrapQuery(client)
+    watches.set(client, slot)
+  }
+  const watching = slot
+  const watch = {
     seen: false,
     stop: () => {
-      if (inherited) delete (client as { query?: unknown }).query
-      else client.query = original
+      watching.current = null
     },
   }
-  client.query = function (this: PgClient, config: unknown, ...rest: unknown[]) {
-    const text = typeof config === 'string' ? config : (config as { text?: unknown } | null)?.text
-    if (!watch.seen && mentionsRollback(text)) watch.seen = true
-    return (original as (...args: unknown[]) => ReturnType<PgClient['query']>).call(this, config, ...rest)
-  }
+  watching.current = watch
   return watch
+}
+
+function wrapQuery(client: PgClient): { current: RollbackWatch | null } {
+  const slot: { current: RollbackWatch | null } = { current: null }
+  const original = client.query as (...args: unknown[]) => ReturnType<PgClient['query']>
+  client.query = function (this: PgClient, config: unknown, ...rest: unknown[]) {
+    const watch = slot.current
+    if (watch && !watch.seen) {
+      const text = typeof config === 'string' ? config : (config as { text?: unknown } | null)?.text
+      if (mentionsRollback(text)) watch.seen = true
+    }
+    return original.call(this, config, ...rest)
+  }
+  return slot
 }
 
 function sessionOf<Client extends PgClient>(
