@@ -67,11 +67,8 @@ export interface ClaimRequest {
   readonly suspects: number
   /** Rows younger than this are left alone. */
   readonly skipRecentMs: number
-  /**
-   * The last claim was cut short by its limit: a store may then look for rows never tried only, and answer
-   * `complete: false`. The caller asks without it again when fewer rows than the limit come back.
-   */
-  readonly expectsMore?: boolean
+  /** Only rows never tried are wanted; `highSeq` and `nextDueMs` may be left out. What is cheapest, asked most often. */
+  readonly freshOnly?: boolean
 }
 
 export interface ClaimedRow extends StoredEvent {
@@ -86,11 +83,11 @@ export interface ClaimedRow extends StoredEvent {
 
 export interface ClaimResult {
   readonly rows: readonly ClaimedRow[]
-  /** The highest `seq` drawn so far, committed or not. */
-  readonly highSeq: number
+  /** The highest `seq` drawn so far, committed or not; null when nobody looked. */
+  readonly highSeq: number | null
   /** True when the scan saw everything there was; false when the limit or the bytes cut it short. */
   readonly complete: boolean
-  /** When not complete: where a scan for rows never tried goes on. */
+  /** Past the last row never tried that was taken: where a scan for more of them goes on. */
   readonly nextSeq: number
   /** How long until the next delayed row, of whatever type, is due; null when there is none or nobody looked. */
   readonly nextDueMs: number | null

@@ -11,6 +11,11 @@ export interface TransactionSession<Client> {
    */
   mayHaveLostRows(): boolean
   /**
+   * Rings the doorbell right behind the commit, on the same connection, where the driver can: that is the shortest
+   * way to another process. It is not part of the transaction, and its failure means nothing.
+   */
+  ringAfterCommit?(lowestSeq: number): void
+  /**
    * Runs the body inside a savepoint; rolls back to it and rethrows when the body throws. Statements of the body go
    * through the session it is given, which for some drivers has a handle of its own.
    */

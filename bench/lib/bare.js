@@ -3,7 +3,7 @@ import { withClient } from './databases.js'
 import { insertOrder, ORDERS } from './payload.js'
 import { poolFor, transact, warmUp } from './pool.js'
 
-export const side = { name: 'bare INSERT', install, open }
+export const side = { install, open }
 
 async function install(url) {
   await withClient(url, (client) => client.query(`${ORDERS}; create table bare (id bigint, payload json)`))

@@ -26,7 +26,7 @@ export function startChild(job) {
       ]
     : []
   const child = fork(ENTRY, [], {
-    execArgv: ['--expose-gc', ...profiling],
+    execArgv: profiling,
     env: { ...process.env, NO_LOG_SUCCESS: '1' },
     stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
     serialization: 'advanced',

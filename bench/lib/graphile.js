@@ -10,7 +10,7 @@ const TASK = 'order_placed'
 const LATE_ID = 'select id from graphile_worker._private_jobs order by id desc offset 5000 limit 1'
 const PENDING = 'select exists (select 1 from graphile_worker._private_jobs where id > $1) as left'
 
-export const side = { name: 'graphile-worker 0.18', install, fill, open }
+export const side = { install, fill, open }
 
 async function install(url) {
   const utils = await makeWorkerUtils({ connectionString: url, logger: silent })

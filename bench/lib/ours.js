@@ -11,7 +11,7 @@ const TUNING = { concurrency: 96, batchSize: 500, pollIntervalMs: 5_000 }
 const LATE_ID = 'select event_id as id from outbox_event order by event_id desc offset 5000 limit 1'
 const PENDING = 'select exists (select 1 from outbox_event where status in (0, 2) and event_id > $1) as left'
 
-export const side = { name: 'aftercommit', install, fill, open }
+export const side = { install, fill, open }
 
 function outboxOn(pool, { tuning, keepRows = false } = {}) {
   const { concurrency, batchSize, pollIntervalMs, ...more } = { ...TUNING, ...tuning }

@@ -7,7 +7,7 @@ const QUEUE = 'order-placed'
 const BATCH = 500
 const LOOPS = 4
 
-export const side = { name: 'pg-boss 12.30', fill, open }
+export const side = { fill, open }
 
 function boss(url) {
   const created = new PgBoss({ connectionString: url, schedule: false, supervise: false, max: 10 })

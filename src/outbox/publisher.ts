@@ -16,6 +16,7 @@ import type { MetricsExporter } from '../observe/metrics.js'
 import type { DebouncedDoorbell } from '../poller/doorbell.js'
 import type { Poller } from '../poller/poller.js'
 import type { EventStore } from '../store.js'
+import type { TransactionSession } from '../transaction.js'
 
 /** An event whose row is written and whose transaction is still open. */
 export interface Pending {
@@ -115,8 +116,16 @@ export class Publisher<Client> {
     return { ids: given.map((event) => event.eventId), pending }
   }
 
-  /** The transaction is committed and these rows are in it. */
-  committed(pending: readonly Pending[]): void {
+  /** Lets the transaction ring the doorbell itself, for the rows that this process leaves to others. */
+  ringWith(session: TransactionSession<Client>, pending: readonly Pending[]): boolean {
+    const cold = pending.filter((one) => !one.hot && one.delayMs === 0)
+    if (cold.length === 0 || !session.ringAfterCommit || !this.#options.doorbell.lend()) return false
+    session.ringAfterCommit(lowestOf(cold))
+    return true
+  }
+
+  /** The transaction is committed and these rows are in it. `rung`: the doorbell has been seen to. */
+  committed(pending: readonly Pending[], rung: boolean): void {
     let lowest: number | null = null
     let mine = false
     for (const one of pending) {
@@ -130,7 +139,7 @@ export class Publisher<Client> {
     }
     if (lowest === null) return
     if (mine) this.#options.poller.wake(lowest)
-    this.#options.doorbell.ring(lowest)
+    if (!rung) this.#options.doorbell.ring(lowest)
   }
 
   /** The rows are gone, or nobody knows: either way nothing is announced. */
@@ -141,7 +150,7 @@ export class Publisher<Client> {
   /** A commit that nobody reports: looks for the row when it is likely to be there. */
   nudge(pending: readonly Pending[]): void {
     if (pending.length === 0) return
-    const lowest = Math.min(...pending.map((one) => one.seq))
+    const lowest = lowestOf(pending)
     for (const delay of [10, 100, 1_000]) {
       const timer = this.#options.clock.setTimer(() => {
         this.#nudges.delete(timer)
@@ -199,6 +208,10 @@ export class Publisher<Client> {
     const { logger } = this.#options
     if (logs(logger, 'info')) logger.info(eventFields(event), 'event published')
   }
+}
+
+function lowestOf(pending: readonly Pending[]): number {
+  return pending.reduce((lowest, one) => Math.min(lowest, one.seq), Number.POSITIVE_INFINITY)
 }
 
 function checkedDelay(options: PublishOptions): number {

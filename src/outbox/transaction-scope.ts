@@ -56,6 +56,7 @@ export class TransactionScope<Client> implements Transaction<Client> {
   ): Promise<T> {
     let scope = undefined as TransactionScope<Client> | undefined
     let present: readonly Pending[] = []
+    let rung = false
     let result: T
     try {
       result = await shared.store.transaction(async (session) => {
@@ -63,13 +64,14 @@ export class TransactionScope<Client> implements Transaction<Client> {
         scope = current
         const value = await runInTransaction(shared.owner, current, () => body(current))
         present = await current.#close()
+        rung = shared.publisher.ringWith(session, present)
         return value
       }, client)
     } catch (error) {
       if (scope) scope.#fail(!(error instanceof CommitUnknownError))
       throw error
     }
-    if (scope) scope.#succeed(present)
+    if (scope) scope.#succeed(present, rung)
     return result
   }
 
@@ -186,8 +188,8 @@ export class TransactionScope<Client> implements Transaction<Client> {
     return left
   }
 
-  #succeed(present: readonly Pending[]): void {
-    this.#shared.publisher.committed(present)
+  #succeed(present: readonly Pending[], rung: boolean): void {
+    this.#shared.publisher.committed(present, rung)
     runHooks(this.#onCommit, this.#shared.logger)
   }
 

@@ -29,6 +29,13 @@ export class DebouncedDoorbell {
     if (!this.#timer && !this.#ringing) this.#ring()
   }
 
+  /** True when somebody else may ring now in our place; it then counts as rung. */
+  lend(): boolean {
+    if (!this.#store.capabilities.doorbell || this.#timer || this.#ringing) return false
+    this.#rest()
+    return true
+  }
+
   /** Rings what is waiting and resolves when it is out. */
   async close(): Promise<void> {
     do {
@@ -53,11 +60,15 @@ export class DebouncedDoorbell {
       .catch((error) => this.#logger.debug(errorFields(error), 'the doorbell could not be rung'))
       .then(() => {
         this.#ringing = null
-        this.#timer = this.#clock.setTimer(() => {
-          this.#timer = null
-          if (this.#pending) this.#ring()
-        }, AT_MOST_EVERY_MS)
-        this.#timer.unref?.()
+        this.#rest()
       })
+  }
+
+  #rest(): void {
+    this.#timer = this.#clock.setTimer(() => {
+      this.#timer = null
+      if (this.#pending) this.#ring()
+    }, AT_MOST_EVERY_MS)
+    this.#timer.unref?.()
   }
 }

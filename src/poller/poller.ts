@@ -44,7 +44,8 @@ export class Poller {
   #claiming: Promise<unknown> = Promise.resolve()
   #woken = false
   #waitsForRoom = false
-  #expectsMore = false
+  /** A delayed row has come due. */
+  #due = false
   #sweepAt = 0
   /** When everything that was due had been looked at. */
   #dueSeenAt = Number.NEGATIVE_INFINITY
@@ -140,7 +141,7 @@ export class Poller {
   async #room(): Promise<void> {
     this.#waitsForRoom = true
     while (this.#running && !this.#roomForBatch()) {
-      this.#alarm.rang()
+      if (this.#alarm.rang()) this.#due = true
       await this.#alarm.sleep()
     }
     this.#waitsForRoom = false
@@ -150,7 +151,6 @@ export class Poller {
   async #sleep(): Promise<void> {
     this.#alarm.set(this.#sweepAt)
     await this.#alarm.sleep()
-    this.#alarm.rang()
   }
 
   /** A moment in which nothing is tried, however often the doorbell rings. */
@@ -180,7 +180,10 @@ export class Poller {
     const room = Math.min(limit, Math.max(1, cold.room))
     const scan = this.#floor.next(sweep)
     if (sweep) this.#suspects = true
-    const expectsMore = this.#expectsMore && !scan.trailing && !this.#suspects
+    // Delayed rows are looked at when one is due, and once a second; in between only new ones.
+    const due = this.#alarm.rang() || this.#due
+    this.#due = false
+    const freshOnly = !scan.trailing && !this.#suspects && !due
     const result = await store.claim({
       token: this.#options.newToken(),
       leaseMs,
@@ -191,13 +194,12 @@ export class Poller {
       dueWithinMs: sweep || this.#dueSeenAt < 0 ? null : asked - this.#dueSeenAt + DUE_MARGIN_MS,
       suspects: this.#suspects && this.#maySuspect(asked) ? 1 : 0,
       skipRecentMs,
-      expectsMore,
+      freshOnly,
     })
     this.#suspects = false
     this.lastClaimAt = clock.monotonic()
-    this.#expectsMore = !result.complete && result.rows.length >= room
     this.#floor.scanned(result)
-    if (result.complete) this.#dueSeenAt = asked
+    if (result.complete && !freshOnly) this.#dueSeenAt = asked
     if (result.nextDueMs !== null) this.wakeIn(Math.max(MIN_WAIT_MS, result.nextDueMs))
     dispatcher.cold(result.rows.map((row) => this.#delivery(row, asked + leaseMs, false)))
     return { taken: result.rows.length, complete: result.complete }

@@ -43,7 +43,9 @@ export class ScanFloor {
   }
 
   scanned(result: ClaimResult): void {
-    this.#cursor = result.complete ? result.highSeq + 1 : result.nextSeq
+    if (result.highSeq === null)
+      this.#cursor = result.complete ? Math.max(this.#cursor, result.nextSeq) : result.nextSeq
+    else this.#cursor = result.complete ? result.highSeq + 1 : result.nextSeq
     const now = this.#clock.monotonic()
     const last = this.#past[this.#past.length - 1]
     if (!last || now - last.at >= TRAIL_MS / 4) this.#past.push({ at: now, seq: this.#cursor })

@@ -1,3 +1,4 @@
+import { MAX_PAYLOAD_BYTES } from '../../core/payload-limits.js'
 import type { ClaimedRow, ClaimRequest, ClaimResult, TypeFilter, UnroutableRequest } from '../../store.js'
 import { type Param, type Query, type Row, statement } from './driver.js'
 import type { Names } from './names.js'
@@ -44,9 +45,9 @@ export function claimStatements(names: Names) {
     order by available_at ${limit} for update skip locked)`
   const within = 'total <= $4::float8 or total = size'
   return {
-    // Only rows never tried, as long as there are plenty; nothing is summed up.
+    // Only rows never tried; nothing is summed up.
     // $1 token, $2 lease ms, $3 limit, $4 most bytes, $5 from seq, $6 skip recent ms, $7–$10 filter
-    more: statement(`
+    fresh: statement(`
 with fresh as materialized (${fresh('$3::int')})
 update ${names.events} e set locked_by = $1::text, locked_until = now() + $2::float8 * interval '1 ms'
  where e.ctid = any(case when (select sum(size) from fresh) <= $4::float8 then array(select ctid from fresh) else array(
@@ -107,10 +108,13 @@ type Statements = ReturnType<typeof claimStatements>
 export async function claim(sql: Statements, query: Query, request: ClaimRequest): Promise<ClaimResult> {
   const { token, leaseMs, limit, maxBytes, fromSeq, suspects, skipRecentMs } = request
   const params = [token, leaseMs, limit, maxBytes, fromSeq, skipRecentMs, ...filterParams(request.accept)]
-  if (request.expectsMore && suspects === 0) {
-    const more = inOrder((await query(sql.more, params)).map((row) => claimedRow(row, token)))
-    const nextSeq = (more.at(-1)?.seq ?? fromSeq - 1) + 1
-    return { rows: more, highSeq: 0, complete: false, nextSeq, nextDueMs: null }
+  if (request.freshOnly && suspects === 0) {
+    const rows = inOrder((await query(sql.fresh, params)).map((row) => claimedRow(row, token)))
+    let bytes = MAX_PAYLOAD_BYTES
+    for (const row of rows) bytes += row.payloadSize
+    const complete = rows.length < limit && bytes <= maxBytes
+    const nextSeq = (rows.at(-1)?.seq ?? fromSeq - 1) + 1
+    return { rows, highSeq: null, complete, nextSeq, nextDueMs: null }
   }
   const rows = await query(sql.claim, [...params, suspects, request.dueWithinMs ?? null])
   const summary = rows[rows.length - 1] as Row

@@ -30,8 +30,10 @@ export interface PostgresDriver<Client> {
   readonly maxConnections: number
   /** False when there is just one session for everybody (PGlite). */
   readonly pooled: boolean
-  /** Called once by the store; true means prepared statements work. */
+  /** Set by the store; true means prepared statements work. */
   prepare: boolean
+  /** Set by the store: where the doorbell rings; null when there is none. */
+  channel: string | null
   query(statement: Statement, params: readonly Param[]): Promise<readonly Row[]>
   /** Several statements without parameters, for migrations. */
   script(client: Client, sql: string): Promise<void>
@@ -42,6 +44,11 @@ export interface PostgresDriver<Client> {
   inTransaction(client: Client): Promise<boolean>
   /** Installs what keeps a lost connection from ending the process. Returns its removal. */
   guard(onError: (error: unknown) => void): () => void
+}
+
+/** A notification has nothing to make durable, so its commit need not wait for the disk. */
+export function notifyScript(channel: string, lowestSeq: number): string {
+  return `SELECT set_config('synchronous_commit', 'off', true); NOTIFY "${channel}", '${Math.trunc(lowestSeq)}'`
 }
 
 const statements = new Map<string, Statement>()

@@ -57,6 +57,7 @@ export class PostgresStore<Client> implements EventStore<Client> {
     this.#options = options
     this.#names = namesOf(options)
     driver.prepare = options.prepare ?? false
+    driver.channel = (options.doorbell ?? true) ? this.#names.channel : null
     const anyClient = driver as unknown as PostgresDriver<unknown>
     // A claim that a crash of the server undoes is made again; only outcomes must last.
     this.#claims = new Connection(anyClient, { synchronous_commit: 'off' })
@@ -171,7 +172,7 @@ export class PostgresStore<Client> implements EventStore<Client> {
   }
 
   stats() {
-    return inspecting.stats(this.#sql.inspect, this.#pool)
+    return inspecting.stats(this.#sql.inspect, this.#settles.query)
   }
 
   list(filter: EventFilter) {

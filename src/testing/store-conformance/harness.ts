@@ -84,8 +84,8 @@ export class Harness<Client> {
     return events.map((one) => one.eventId)
   }
 
-  claimResult(request: Partial<ClaimRequest> = {}): Promise<ClaimResult> {
-    return this.store.claim({
+  async claimResult(request: Partial<ClaimRequest> = {}): Promise<ClaimResult & { highSeq: number }> {
+    const result = await this.store.claim({
       token: this.token(),
       leaseMs: LONG_MS,
       limit: 100,
@@ -96,6 +96,8 @@ export class Harness<Client> {
       skipRecentMs: 0,
       ...request,
     })
+    assert.ok(result.highSeq !== null, 'a claim of everything tells how far the numbers have come')
+    return { ...result, highSeq: result.highSeq }
   }
 
   async claim(request: Partial<ClaimRequest> = {}): Promise<readonly ClaimedRow[]> {

@@ -9,6 +9,7 @@ import {
   answered,
   type ListenSession,
   mentionsRollback,
+  notifyScript,
   type Param,
   type PostgresDriver,
   probeTransaction,
@@ -45,6 +46,7 @@ const raw = { getTypeParser: () => (value: unknown) => value }
 export class PgDriver<Client extends PgClient> implements PostgresDriver<Client> {
   readonly pooled = true
   prepare = true
+  channel: string | null = null
   readonly #pool: PgPool<Client>
 
   constructor(pool: PgPool<Client>) {
@@ -123,8 +125,11 @@ export class PgDriver<Client extends PgClient> implements PostgresDriver<Client>
   async transaction<T>(body: (session: TransactionSession<Client>) => Promise<T>, own?: Client): Promise<T> {
     const client = own ?? (await this.#pool.connect())
     client.on('error', ignore)
-    const rollbacks = watchRollbacks(client)
+    const watch = watchTransaction(client)
+    const session = sessionOf(client, watch)
+    if (!own && this.channel !== null) session.ringAfterCommit = (seq) => (watch.ring = seq)
     let broken = false
+    let ringing: Promise<unknown> | null = null
     try {
       if (own && (await this.inTransaction(own))) {
         throw new AftercommitError(
@@ -133,7 +138,7 @@ export class PgDriver<Client extends PgClient> implements PostgresDriver<Client>
         )
       }
       await client.query('BEGIN')
-      const result = await body(sessionOf(client, rollbacks)).catch(async (error) => {
+      const result = await body(session).catch(async (error) => {
         await client.query('ROLLBACK').catch(() => (broken = true))
         throw error
       })
@@ -143,11 +148,18 @@ export class PgDriver<Client extends PgClient> implements PostgresDriver<Client>
         throw new CommitUnknownError(error)
       })
       if (answer.command !== 'COMMIT') throw new TransactionRolledBackError()
+      if (watch.ring !== null && this.channel !== null) {
+        ringing = client.query(notifyScript(this.channel, watch.ring)).catch(() => {})
+      }
       return result
     } finally {
-      rollbacks.stop()
-      client.removeListener('error', ignore)
-      if (!own) client.release?.(broken)
+      watch.stop()
+      const giveBack = () => {
+        client.removeListener('error', ignore)
+        if (!own) client.release?.(broken)
+      }
+      if (ringing) void ringing.then(giveBack)
+      else giveBack()
     }
   }
 
@@ -172,57 +184,41 @@ export class PgDriver<Client extends PgClient> implements PostgresDriver<Client>
 /** An `error` event without a listener ends the process; the failure shows in the next statement anyway. */
 function ignore(): void {}
 
-interface RollbackWatch {
-  seen: boolean
+interface Watch {
+  /** A statement that could roll back to a savepoint was sent. */
+  rollback: boolean
+  /** The lowest `seq` that the doorbell is to name after the commit. */
+  ring: number | null
   stop(): void
 }
 
-/** The watch of the transaction that is open on a client. */
-const watches = new WeakMap<PgClient, { current: RollbackWatch | null }>()
-
-/**
- * Notices every statement of the application that could roll back to a savepoint. The client's `query` is wrapped
- * once and for all: changing it back and forth would make a slow object of the client.
- */
-function watchRollbacks(client: PgClient): RollbackWatch {
-  let slot = watches.get(client)
-  if (!slot) {
-    slot = wrapQuery(client)
-    watches.set(client, slot)
-  }
-  const watching = slot
-  const watch = {
-    seen: false,
+/** Notices every statement of the application that could roll back to a savepoint; afterwards the client is as before. */
+function watchTransaction(client: PgClient): Watch {
+  const original = client.query as (...args: unknown[]) => ReturnType<PgClient['query']>
+  const inherited = !Object.hasOwn(client, 'query')
+  const watch: Watch = {
+    rollback: false,
+    ring: null,
     stop: () => {
-      watching.current = null
+      if (inherited) delete (client as { query?: unknown }).query
+      else client.query = original as PgClient['query']
     },
   }
-  watching.current = watch
-  return watch
-}
-
-function wrapQuery(client: PgClient): { current: RollbackWatch | null } {
-  const slot: { current: RollbackWatch | null } = { current: null }
-  const original = client.query as (...args: unknown[]) => ReturnType<PgClient['query']>
   client.query = function (this: PgClient, config: unknown, ...rest: unknown[]) {
-    const watch = slot.current
-    if (watch && !watch.seen) {
+    if (!watch.rollback) {
       const text = typeof config === 'string' ? config : (config as { text?: unknown } | null)?.text
-      if (mentionsRollback(text)) watch.seen = true
+      if (mentionsRollback(text)) watch.rollback = true
     }
     return original.call(this, config, ...rest)
   }
-  return slot
+  return watch
 }
 
-function sessionOf<Client extends PgClient>(
-  client: Client,
-  rollbacks: RollbackWatch,
-): TransactionSession<Client> {
+function sessionOf<Client extends PgClient>(client: Client, watch: Watch): TransactionSession<Client> {
   let savepoints = 0
   const session: TransactionSession<Client> = {
     client,
-    mayHaveLostRows: () => rollbacks.seen,
+    mayHaveLostRows: () => watch.rollback,
     savepoint: (body) =>
       withSavepoint(
         (sql) => client.query(sql),

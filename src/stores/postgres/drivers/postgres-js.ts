@@ -44,6 +44,7 @@ export interface PostgresJs extends PostgresJsClient {
 export class PostgresJsDriver<Client extends PostgresJsClient> implements PostgresDriver<Client> {
   readonly pooled = true
   prepare = true
+  channel: string | null = null
   readonly #sql: PostgresJs
 
   constructor(sql: PostgresJs) {
