@@ -5,7 +5,7 @@ import type { EventPublisher, PublishOptions } from './bus.js'
 import { EventCatalog } from './core/catalog.js'
 import type { EventDefinition } from './core/define-event.js'
 import type { PublishableEvent } from './core/domain-event.js'
-import { AftercommitError, NoActiveTransactionError } from './core/errors.js'
+import { AftercommitError, InvalidSettingError, NoActiveTransactionError } from './core/errors.js'
 import type { EventId } from './core/event-id.js'
 import type { HandlerFunction, HandlerOptions } from './dispatcher/routing.js'
 import { DeadLetters } from './outbox/dead-letters.js'
@@ -19,7 +19,7 @@ import type { Transaction } from './transaction.js'
 
 export interface OutboxPublishOptions<Client> extends PublishOptions {
   /** The transaction to write in: one of ours, or the driver's own handle of one that the caller began. */
-  readonly tx?: Transaction<Client> | Client
+  readonly tx?: Transaction<Client> | Client | Omit<Client, 'release'>
 }
 
 /** Publishes events with the caller's transaction and delivers them after its commit. */
@@ -94,9 +94,14 @@ export class Outbox<Client = unknown> implements EventPublisher, AsyncDisposable
    * transaction of this outbox it becomes a savepoint. Rolls back and rethrows when the body throws.
    */
   transaction<T>(body: (tx: Transaction<Client>) => Promise<T>): Promise<T>
-  transaction<T>(client: Client, body: (tx: Transaction<Client>) => Promise<T>): Promise<T>
+  transaction<T>(
+    client: Client | Omit<Client, 'release'>,
+    body: (tx: Transaction<Client>) => Promise<T>,
+  ): Promise<T>
   async transaction<T>(...args: unknown[]): Promise<T> {
     const body = args[args.length - 1] as (tx: Transaction<Client>) => Promise<T>
+    if (typeof body !== 'function')
+      throw new InvalidSettingError('transaction', 'takes a function: transaction(async (tx) => …)')
     const client = args.length > 1 ? (args[0] as Client) : undefined
     const ambient = this.#ambient()
     if (ambient && !ambient.ended && (client === undefined || client === ambient.client)) {
@@ -116,7 +121,11 @@ export class Outbox<Client = unknown> implements EventPublisher, AsyncDisposable
     events: readonly PublishableEvent[],
     options: OutboxPublishOptions<Client> = {},
   ): Promise<EventId[]> {
-    const { tx, ...rest } = options
+    if (!Array.isArray(events)) throw new InvalidSettingError('publishAll', 'takes an array of events')
+    const { tx, ...rest } = options ?? {}
+    if (tx === null || (tx !== undefined && typeof tx !== 'object' && typeof tx !== 'function')) {
+      throw new InvalidSettingError('tx', 'must be a transaction, or the client that one is open on')
+    }
     if (tx instanceof TransactionScope) {
       if (tx.belongsTo(this)) return tx.publishAll(events, rest)
       throw new AftercommitError('FOREIGN_TRANSACTION', 'This transaction is one of another outbox.')

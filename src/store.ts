@@ -226,8 +226,8 @@ export interface EventStore<Client = unknown> {
   ensureInTransaction(client: Client): Promise<void>
 
   append(client: Client, rows: readonly AppendRow[], options: AppendOptions): Promise<AppendResult>
-  /** Which of these rows the transaction still holds. Rejects in a failed transaction. */
-  findPresent(client: Client, eventIds: readonly string[]): Promise<ReadonlySet<string>>
+  /** `seq` of those of these rows that the transaction still holds. Rejects in a failed transaction. */
+  findPresent(client: Client, eventIds: readonly string[]): Promise<ReadonlyMap<string, number>>
 
   claim(request: ClaimRequest): Promise<ClaimResult>
   claimUnroutable(request: UnroutableRequest): Promise<readonly ClaimedRow[]>

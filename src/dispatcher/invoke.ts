@@ -58,7 +58,9 @@ class Context implements HandlerContext {
   }
 }
 
-export function eventFields(event: EventEnvelope): Record<string, unknown> {
+export function eventFields(
+  event: Pick<EventEnvelope, 'eventId' | 'eventType' | 'metadata'>,
+): Record<string, unknown> {
   return {
     event_id: event.eventId,
     event_type: event.eventType,

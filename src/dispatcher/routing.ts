@@ -65,7 +65,7 @@ export class Routes {
     this.#filter = null
   }
 
-  handlersOf(event: EventEnvelope): readonly Registration[] {
+  handlersOf(event: Pick<EventEnvelope, 'aggregateType' | 'eventType'>): readonly Registration[] {
     let byType = this.#found.get(event.aggregateType)
     if (!byType) {
       if (this.#found.size > 1000) this.#found.clear()

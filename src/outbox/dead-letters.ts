@@ -1,3 +1,4 @@
+import { InvalidSettingError } from '../core/errors.js'
 import type { Logger } from '../observe/logger.js'
 import type { EventFilter, EventRecord, EventStore } from '../store.js'
 
@@ -50,6 +51,11 @@ export class DeadLetters {
 }
 
 function filterOf(selection: DeadLetterSelection): EventFilter {
-  if (typeof selection === 'string') return { eventIds: [selection] }
-  return 'eventType' in selection ? { eventType: selection.eventType } : {}
+  if (typeof selection === 'string' && selection !== '') return { eventIds: [selection] }
+  const { eventType, all, ...unknown } = (Object(selection) ?? {}) as { eventType?: unknown; all?: unknown }
+  if (Object.keys(unknown).length === 0) {
+    if (typeof eventType === 'string' && eventType !== '' && all === undefined) return { eventType }
+    if (all === true && eventType === undefined) return {}
+  }
+  throw new InvalidSettingError('dead letters', 'are chosen by an event id, { eventType } or { all: true }')
 }

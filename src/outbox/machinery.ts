@@ -46,6 +46,7 @@ export class Machinery<Client> {
   #flushed = { done: 0, failed: 0, dead: 0 }
   #claims = 0
   #helpers = 0
+  #stops = 0
   #started = false
   #stopping = false
   #changing: Promise<void> = Promise.resolve()
@@ -111,6 +112,7 @@ export class Machinery<Client> {
       poller: this.poller,
       doorbell: this.#doorbell,
       hotToken: `${identity.instanceId}:0`,
+      lookAgain: () => this.lookAgain(),
     })
   }
 
@@ -149,6 +151,7 @@ export class Machinery<Client> {
 
   /** Claims one batch by hand, handles it, and waits until it is settled. */
   async poll(limit?: number): Promise<number> {
+    if (this.#stopping) return 0
     return this.#byHand(async () => {
       const taken = await this.poller.poll(limit)
       const unroutable = limit === undefined ? await this.#janitor.claimUnroutable() : 0
@@ -159,8 +162,9 @@ export class Machinery<Client> {
 
   async drain(): Promise<void> {
     await this.#byHand(async () => {
+      const stops = this.#stops
       await this.#quiet()
-      while ((await this.poll()) > 0);
+      while (stops === this.#stops && (await this.poll()) > 0);
       await this.#quiet()
     })
   }
@@ -253,6 +257,7 @@ export class Machinery<Client> {
   async #stop(): Promise<void> {
     const { clock } = this.#settings
     this.#stopping = true
+    this.#stops++
     this.publisher.close()
     for (const delivery of this.#dispatcher.pause()) this.#giveBack(delivery)
     await this.#finish()
@@ -265,7 +270,6 @@ export class Machinery<Client> {
     await this.#store.close()
     this.#started = false
     this.#stopping = false
-    if (this.#helpers > 0) this.#help()
   }
 
   /** Until the handlers under way have ended and everything is written, or the drain timeout is over. */

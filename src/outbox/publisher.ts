@@ -17,17 +17,22 @@ import type { DebouncedDoorbell } from '../poller/doorbell.js'
 import type { Poller } from '../poller/poller.js'
 import type { EventStore } from '../store.js'
 import type { TransactionSession } from '../transaction.js'
+import { known } from './settings.js'
 
 /** An event whose row is written and whose transaction is still open. */
 export interface Pending {
-  readonly event: EventEnvelope
+  /** The envelope itself only when it is going hot: a large transaction must not keep all its payloads. */
+  readonly event: Announced
   readonly seq: number
   /** It has a place in the hot queue and its row is leased to this process. */
   readonly hot: boolean
   /** Monotonic time from before the insert was sent. */
   readonly asked: number
-  readonly delayMs: number
+  /** It waits for a moment, which the database's clock decides. */
+  readonly timed: boolean
 }
+
+type Announced = Pick<EventEnvelope, 'eventId' | 'eventType' | 'aggregateType' | 'metadata' | 'payloadSize'>
 
 export interface PublisherOptions<Client> {
   readonly store: EventStore<Client>
@@ -44,6 +49,8 @@ export interface PublisherOptions<Client> {
   readonly hotToken: string
   readonly logger: Logger
   readonly metrics: MetricsExporter | undefined
+  /** Every poller looks at everything once, and so learns when the next delayed row is due. */
+  lookAgain(): void
 }
 
 const WARN_EVERY_MS = 10_000
@@ -82,7 +89,8 @@ export class Publisher<Client> {
     const { envelopes, twice } = firstOfEach(given)
     if (twice.length > 0 && options.onDuplicate !== 'ignore') throw new DuplicateEventError(twice)
     // Whether a moment has come is for the database's clock to say.
-    const mayBeHot = seesCommit && delayMs === 0 && options.deliverAt === undefined
+    const timed = delayMs > 0 || options.deliverAt !== undefined
+    const mayBeHot = seesCommit && !timed
     const hot = envelopes.map((event) => mayBeHot && this.#reserve(event))
     const asked = clock.monotonic()
     let seqs: ReadonlyMap<string, number>
@@ -110,7 +118,8 @@ export class Publisher<Client> {
     const pending: Pending[] = []
     envelopes.forEach((event, at) => {
       const seq = seqs.get(event.eventId)
-      if (seq !== undefined) pending.push({ event, seq, hot: hot[at] as boolean, asked, delayMs })
+      const announced = hot[at] ? event : lightOf(event)
+      if (seq !== undefined) pending.push({ event: announced, seq, hot: hot[at] as boolean, asked, timed })
       else if (hot[at]) this.#options.hot.cancel(event.payloadSize)
     })
     return { ids: given.map((event) => event.eventId), pending }
@@ -118,7 +127,7 @@ export class Publisher<Client> {
 
   /** Lets the transaction ring the doorbell itself, for the rows that this process leaves to others. */
   ringWith(session: TransactionSession<Client>, pending: readonly Pending[]): boolean {
-    const cold = pending.filter((one) => !one.hot && one.delayMs === 0)
+    const cold = pending.filter((one) => !one.hot && !one.timed)
     if (cold.length === 0 || !session.ringAfterCommit || !this.#options.doorbell.lend()) return false
     session.ringAfterCommit(lowestOf(cold))
     return true
@@ -128,15 +137,16 @@ export class Publisher<Client> {
   committed(pending: readonly Pending[], rung: boolean): void {
     let lowest: number | null = null
     let mine = false
+    let timed = false
     for (const one of pending) {
       this.#audit(one.event)
       if (one.hot && this.#goHot(one)) continue
-      if (one.delayMs > 0) this.#options.poller.wakeIn(one.delayMs)
-      else {
-        lowest = lowest === null ? one.seq : Math.min(lowest, one.seq)
-        mine ||= this.#options.routes.handlersOf(one.event).length > 0
-      }
+      timed ||= one.timed
+      if (one.timed) continue
+      lowest = lowest === null ? one.seq : Math.min(lowest, one.seq)
+      mine ||= this.#options.routes.handlersOf(one.event).length > 0
     }
+    if (timed) this.#options.lookAgain()
     if (lowest === null) return
     if (mine) this.#options.poller.wake(lowest)
     if (!rung) this.#options.doorbell.ring(lowest)
@@ -167,7 +177,7 @@ export class Publisher<Client> {
     if (this.accepting && clock.monotonic() - one.asked <= leaseMs / 2) {
       dispatcher.hot(
         new Delivery({
-          event: one.event,
+          event: one.event as EventEnvelope,
           token: hotToken,
           leasedUntil: one.asked + leaseMs,
           attempts: 0,
@@ -204,10 +214,14 @@ export class Publisher<Client> {
     return false
   }
 
-  #audit(event: EventEnvelope): void {
+  #audit(event: Announced): void {
     const { logger } = this.#options
     if (logs(logger, 'info')) logger.info(eventFields(event), 'event published')
   }
+}
+
+function lightOf({ eventId, eventType, aggregateType, metadata, payloadSize }: EventEnvelope): Announced {
+  return { eventId, eventType, aggregateType, metadata, payloadSize }
 }
 
 function lowestOf(pending: readonly Pending[]): number {
@@ -215,6 +229,7 @@ function lowestOf(pending: readonly Pending[]): number {
 }
 
 function checkedDelay(options: PublishOptions): number {
+  known('', options, ['delayMs', 'deliverAt', 'onDuplicate'])
   const { delayMs, deliverAt, onDuplicate } = options
   if (delayMs !== undefined && deliverAt !== undefined) {
     throw new InvalidSettingError('deliverAt', 'cannot be combined with delayMs')

@@ -5,7 +5,7 @@ import { InvalidSettingError } from '../core/errors.js'
 import type { Interceptor } from '../dispatcher/interceptor.js'
 import type { CreateScope } from '../dispatcher/invoke.js'
 import { jsonLogger, type Logger, type Redact, unfailing } from '../observe/logger.js'
-import type { MetricsExporter } from '../observe/metrics.js'
+import { type MetricsExporter, unfailingMetrics } from '../observe/metrics.js'
 import type { EventRecord, EventStore } from '../store.js'
 
 export interface DispatcherSettings {
@@ -141,7 +141,8 @@ export function settingsOf<Client>(options: OutboxOptions<Client>) {
       throw new InvalidSettingError('logger', `must have a ${level}() function; use silentLogger for none`)
     }
   }
-  return { ...settings, logger: unfailing(settings.logger) }
+  const metrics = settings.metrics && unfailingMetrics(settings.metrics)
+  return { ...settings, metrics, logger: unfailing(settings.logger) }
 }
 
 const OUTBOX = [

@@ -35,6 +35,7 @@ export class TransactionScope<Client> implements Transaction<Client> {
   readonly #onRollback: Hook[] = []
   #ended = false
   #nested: Promise<unknown> = Promise.resolve()
+  #nesting = 0
 
   private constructor(
     shared: Shared<Client>,
@@ -62,7 +63,7 @@ export class TransactionScope<Client> implements Transaction<Client> {
       result = await shared.store.transaction(async (session) => {
         const current = new TransactionScope(shared, session, new Ledger(), null)
         scope = current
-        const value = await runInTransaction(shared.owner, current, () => body(current))
+        const value = await current.#runBody(body)
         present = await current.#close()
         rung = shared.publisher.ringWith(session, present)
         return value
@@ -84,9 +85,15 @@ export class TransactionScope<Client> implements Transaction<Client> {
     return id as EventId
   }
 
+  /** Waits for a nested transaction that is open: its savepoint would swallow the rows if it failed. */
   publishAll(events: readonly PublishableEvent[], options: PublishOptions = {}): Promise<EventId[]> {
     if (this.#isEnded()) return Promise.reject(new TransactionEndedError())
-    const work = this.#append(events, options)
+    const innermost = this.#innermost()
+    if (innermost) return innermost.publishAll(events, options)
+    const work =
+      this.#nesting === 0
+        ? this.#append(events, options)
+        : this.#nested.then(() => this.#append(events, options))
     const settled = work.catch(() => {})
     this.#ledger.underway.add(settled)
     void settled.then(() => this.#ledger.underway.delete(settled))
@@ -97,11 +104,22 @@ export class TransactionScope<Client> implements Transaction<Client> {
   async transaction<T>(body: (tx: Transaction<Client>) => Promise<T>): Promise<T> {
     if (this.#isEnded()) throw new TransactionEndedError()
     // Called on the outer handle from inside a nested scope: it would wait for itself.
-    const innermost = currentTransaction(this.#shared.owner)
-    if (innermost instanceof TransactionScope && innermost.#isInside(this)) return innermost.transaction(body)
-    const run = this.#nested.then(() => this.#savepoint(body))
+    const innermost = this.#innermost()
+    if (innermost) return innermost.transaction(body)
+    this.#nesting++
+    const run = this.#nested
+      .then(() => this.#savepoint(body))
+      .finally(() => {
+        this.#nesting--
+      })
     this.#nested = run.catch(() => {})
     return run
+  }
+
+  /** The nested scope in which the caller is, when it uses this outer handle there. */
+  #innermost(): TransactionScope<Client> | undefined {
+    const current = currentTransaction(this.#shared.owner)
+    return current instanceof TransactionScope && current.#isInside(this) ? current : undefined
   }
 
   afterCommit(callback: Hook): void {
@@ -144,7 +162,7 @@ export class TransactionScope<Client> implements Transaction<Client> {
       const result = await this.#session.savepoint(async (session) => {
         const inner = new TransactionScope(this.#shared, session, this.#ledger, this)
         scope = inner
-        const value = await runInTransaction(this.#shared.owner, inner, () => body(inner))
+        const value = await inner.#runBody(body)
         await inner.#quiet()
         inner.#ended = true
         return value
@@ -156,6 +174,17 @@ export class TransactionScope<Client> implements Transaction<Client> {
       this.#ledger.lostRows = true
       if (scope) scope.#ended = true
       if (scope) runHooks(scope.#onRollback, this.#shared.logger)
+      throw error
+    }
+  }
+
+  /** When it fails nothing more is let in, before the rollback is even sent: it would be written behind it. */
+  async #runBody<T>(body: (tx: Transaction<Client>) => Promise<T>): Promise<T> {
+    try {
+      return await runInTransaction(this.#shared.owner, this, () => body(this))
+    } catch (error) {
+      this.#ended = true
+      await this.#quiet()
       throw error
     }
   }
@@ -181,9 +210,10 @@ export class TransactionScope<Client> implements Transaction<Client> {
       this.client,
       pending.map((one) => one.event.eventId),
     )
-    const gone = pending.filter((one) => !present.has(one.event.eventId))
-    this.#shared.publisher.forget(gone)
-    const left = pending.filter((one) => present.has(one.event.eventId))
+    // By number: the id of a row that is gone may have been published again.
+    const isThere = (one: Pending) => present.get(one.event.eventId) === one.seq
+    this.#shared.publisher.forget(pending.filter((one) => !isThere(one)))
+    const left = pending.filter(isThere)
     pending.splice(0, pending.length, ...left)
     return left
   }

@@ -175,14 +175,14 @@ export class Poller {
     const asked = clock.monotonic()
     const sweep = asked >= this.#sweepAt
     if (sweep) this.#sweepAt = asked + pollIntervalMs
+    const due = this.#alarm.rang() || this.#due
+    this.#due = false
     const accept = routes.filter()
     if (accept.names.length === 0 && accept.prefixes.length === 0) return { taken: 0, complete: true }
     const room = Math.min(limit, Math.max(1, cold.room))
     const scan = this.#floor.next(sweep)
     if (sweep) this.#suspects = true
     // Delayed rows are looked at when one is due, and once a second; in between only new ones.
-    const due = this.#alarm.rang() || this.#due
-    this.#due = false
     const freshOnly = !scan.trailing && !this.#suspects && !due
     const result = await store.claim({
       token: this.#options.newToken(),

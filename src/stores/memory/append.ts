@@ -41,14 +41,18 @@ export async function append(
   return { seqs, duplicates: [...duplicates] }
 }
 
-/** Those of the ids that the transaction sees: its own and the committed ones. */
+/** The numbers of those rows that the transaction sees: its own and the committed ones. */
 export function findPresent(
   database: MemoryDatabase,
   client: MemoryClient,
   eventIds: readonly string[],
-): ReadonlySet<string> {
-  const { transaction } = client
-  return new Set(eventIds.filter((id) => transaction.holds(id) || database.rows.has(id)))
+): ReadonlyMap<string, number> {
+  const present = new Map<string, number>()
+  for (const id of eventIds) {
+    const seq = client.transaction.seqOf(id) ?? database.rows.get(id)?.seq
+    if (seq !== undefined) present.set(id, seq)
+  }
+  return present
 }
 
 function newRow(row: AppendRow, seq: number, now: number, leaseMs: number): Row {

@@ -75,6 +75,10 @@ export class MemoryTransaction {
     return this.#reserved.get(eventId) === this
   }
 
+  seqOf(eventId: string): number | undefined {
+    return this.#rows.find((row) => row.event.eventId === eventId)?.seq
+  }
+
   write(row: Row): void {
     this.#rows.push(row)
     this.#reserved.set(row.event.eventId, this)

@@ -78,7 +78,7 @@ describe('memoryStore: transactions', () => {
       await store.append(client, rowsOf(one), APPEND)
       client.rollbackTo(mark)
       expect(mayHaveLostRows()).toBe(true)
-      expect(await store.findPresent(client, [one.eventId])).toEqual(new Set())
+      expect(await store.findPresent(client, [one.eventId])).toEqual(new Map())
     })
     expect(await store.list({})).toEqual([])
   })

@@ -1,6 +1,7 @@
 import type { EventEnvelope } from '../../core/envelope.js'
+import { TransactionRolledBackError } from '../../core/errors.js'
 import type { AppendOptions, AppendResult, AppendRow } from '../../store.js'
-import { type Param, type Query, statement } from './driver.js'
+import { isFailedTransaction, type Param, type Query, statement } from './driver.js'
 import type { Names } from './names.js'
 
 export function appendStatements(names: Names) {
@@ -25,7 +26,7 @@ select id, type, aggregate_type, aggregate_id, version, payload, metadata, at, s
     ordering_key text, bytes text, headers json, delay float8, due timestamptz)
 on conflict (event_id) do nothing returning event_id, seq`),
     remove: statement(`delete from ${names.events} ${byIds}`),
-    present: statement(`select event_id from ${names.events} ${byIds}`),
+    present: statement(`select event_id, seq from ${names.events} ${byIds}`),
   }
 }
 
@@ -66,9 +67,11 @@ export async function findPresent(
   sql: Statements,
   query: Query,
   eventIds: readonly string[],
-): Promise<ReadonlySet<string>> {
-  const rows = await query(sql.present, [eventIds.join('\x1e')])
-  return new Set(rows.map((row) => String(row[0])))
+): Promise<ReadonlyMap<string, number>> {
+  const rows = await query(sql.present, [eventIds.join('\x1e')]).catch((error) => {
+    throw isFailedTransaction(error) ? new TransactionRolledBackError(error) : error
+  })
+  return new Map(rows.map((row) => [String(row[0]), Number(row[1])]))
 }
 
 function isPlain({ event, delayMs, deliverAt }: AppendRow): boolean {

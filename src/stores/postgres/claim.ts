@@ -93,13 +93,14 @@ select null, ${high}, null, null, null, null, null,
     where ${TIMED} and available_at > now() and available_at < 'infinity' order by available_at limit 1), null,
   (select max(fresh_seq) from picked where ${within}), null, null`),
     // $1 token, $2 lease ms, $3 limit, $4 older than ms, $5–$8 filter
+    // Without the payload: nobody is going to read it.
     unroutable: statement(`
 update ${names.events} e set locked_by = $1::text, locked_until = now() + $2::float8 * interval '1 ms'
  where e.ctid = any(
    array(select ctid from ${names.events} where ${FRESH} and ${stale} order by seq limit $3::int for update skip locked)
    || array(select ctid from ${names.events} where ${TIMED} and ${stale}
       order by available_at limit $3::int for update skip locked))
-returning ${EVENT_COLUMNS}`),
+returning ${EVENT_COLUMNS.replace('e.payload::text', 'null::text').replace("encode(e.payload_bytes, 'base64')", 'null::text')}`),
   }
 }
 

@@ -26,6 +26,8 @@ export interface ListenSession {
 
 /** What the store needs of a driver. Implementations know the driver by structure only. */
 export interface PostgresDriver<Client> {
+  /** The user's pool, by which stores that share it know each other. */
+  readonly source: object
   /** Connections the pool may open; Infinity when it does not say. */
   readonly maxConnections: number
   /** False when there is just one session for everybody (PGlite). */
@@ -79,6 +81,11 @@ export function isServerError(error: unknown): error is { code: string; severity
   )
 }
 
+/** A statement before this one has failed, and nothing but a rollback is left. */
+export function isFailedTransaction(error: unknown): boolean {
+  return isServerError(error) && error.code === '25P02'
+}
+
 /** The server refused the commit. Not so when it, or the line to it, was going down at that moment. */
 export function refusedCommit(error: unknown): boolean {
   return isServerError(error) && !/^(08|57|58|XX)/.test(error.code)
@@ -127,7 +134,7 @@ export async function refuseFailedTransaction(execute: (sql: string) => Promise<
   try {
     await execute('SELECT 1')
   } catch (error) {
-    if (isServerError(error) && error.code === '25P02') throw new TransactionRolledBackError(error)
+    if (isFailedTransaction(error)) throw new TransactionRolledBackError(error)
     throw error
   }
 }

@@ -1,4 +1,9 @@
-import { PoolTooSmallError, StoreNotMigratedError, TransactionEndedError } from '../../core/errors.js'
+import {
+  AftercommitError,
+  PoolTooSmallError,
+  StoreNotMigratedError,
+  TransactionEndedError,
+} from '../../core/errors.js'
 import type {
   AppendOptions,
   AppendRow,
@@ -36,6 +41,9 @@ export interface PostgresStoreOptions {
   readonly prepare?: boolean
 }
 
+/** Connections that the started outboxes on one pool keep for themselves. */
+const reserved = new WeakMap<object, number>()
+
 const EVERYTHING = 2_147_483_647
 
 /** PostgreSQL 14–18. One file a concern; this one only puts them together. */
@@ -49,6 +57,8 @@ export class PostgresStore<Client> implements EventStore<Client> {
   readonly #settles: Connection
   readonly #doorbell: Doorbell
   readonly #sql
+  /** How many connections it holds. */
+  #opened = 0
   #unguard: (() => void) | null = null
   #events: StoreEvents | null = null
 
@@ -60,7 +70,12 @@ export class PostgresStore<Client> implements EventStore<Client> {
     driver.channel = (options.doorbell ?? true) ? this.#names.channel : null
     const anyClient = driver as unknown as PostgresDriver<unknown>
     // A claim that a crash of the server undoes is made again; only outcomes must last.
-    this.#claims = new Connection(anyClient, { synchronous_commit: 'off' })
+    this.#claims = new Connection(anyClient, {
+      synchronous_commit: 'off',
+      // Rows come in the order of an index; sorting a whole backlog for each batch would be a disaster.
+      enable_bitmapscan: 'off',
+      enable_sort: 'off',
+    })
     this.#settles = new Connection(anyClient)
     this.#doorbell = new Doorbell(anyClient, this.#names.channel, this.#settles.query)
     this.capabilities = {
@@ -80,11 +95,20 @@ export class PostgresStore<Client> implements EventStore<Client> {
   }
 
   async open(events: StoreEvents): Promise<void> {
+    if (this.#opened) {
+      throw new AftercommitError(
+        'STORE_IN_USE',
+        'This store is in use by another outbox: give each one a store of its own.',
+      )
+    }
     const own = this.capabilities.doorbell ? 3 : 2
-    if (this.#driver.pooled && this.#driver.maxConnections <= own) {
-      throw new PoolTooSmallError(this.#driver.maxConnections, own + 1)
+    const taken = reserved.get(this.#driver.source) ?? 0
+    if (this.#driver.pooled && this.#driver.maxConnections <= taken + own) {
+      throw new PoolTooSmallError(this.#driver.maxConnections, taken + own + 1)
     }
     await this.#checkMigrated()
+    this.#opened = own
+    reserved.set(this.#driver.source, taken + own)
     this.#events = events
     this.#guard()
     try {
@@ -104,6 +128,8 @@ export class PostgresStore<Client> implements EventStore<Client> {
   }
 
   async close(): Promise<void> {
+    reserved.set(this.#driver.source, (reserved.get(this.#driver.source) ?? 0) - this.#opened)
+    this.#opened = 0
     await this.#doorbell.close()
     await Promise.all([this.#claims.close(), this.#settles.close()])
     this.#unguard?.()

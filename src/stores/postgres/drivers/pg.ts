@@ -47,9 +47,11 @@ export class PgDriver<Client extends PgClient> implements PostgresDriver<Client>
   readonly pooled = true
   prepare = true
   channel: string | null = null
+  readonly source: object
   readonly #pool: PgPool<Client>
 
   constructor(pool: PgPool<Client>) {
+    this.source = pool
     this.#pool = pool
   }
 
@@ -88,7 +90,7 @@ export class PgDriver<Client extends PgClient> implements PostgresDriver<Client>
     onRing: (payload: string) => void,
     onLost: () => void,
   ): Promise<ListenSession> {
-    const client = await this.#pool.connect()
+    const client = await connected(this.#pool)
     const onNotification = (message: { channel: string; payload?: string }) => {
       if (message.channel === channel) onRing(message.payload ?? '')
     }
@@ -103,7 +105,7 @@ export class PgDriver<Client extends PgClient> implements PostgresDriver<Client>
       client.release?.(broken)
     }
     try {
-      await client.query(`LISTEN "${channel}"`)
+      await answered(client.query(`LISTEN "${channel}"`))
     } catch (error) {
       forget(true)
       throw error
@@ -178,6 +180,20 @@ export class PgDriver<Client extends PgClient> implements PostgresDriver<Client>
     return this.prepare
       ? { name: statement.name, text: statement.text, values: params, rowMode: 'array', types: raw }
       : { text: statement.text, values: params, rowMode: 'array', types: raw }
+  }
+}
+
+/** A client, or an error in time; one that comes too late is given back. */
+async function connected<Client extends PgClient>(pool: PgPool<Client>): Promise<Client> {
+  const client = pool.connect()
+  try {
+    return await answered(client)
+  } catch (error) {
+    client.then(
+      (late) => late.release?.(true),
+      () => {},
+    )
+    throw error
   }
 }
 

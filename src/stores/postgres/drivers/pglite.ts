@@ -31,9 +31,11 @@ export class PGliteDriver<Client extends PGliteClient> implements PostgresDriver
   readonly maxConnections = Number.POSITIVE_INFINITY
   prepare = false
   channel: string | null = null
+  readonly source: object
   readonly #database: PGlite
 
   constructor(database: PGlite) {
+    this.source = database
     this.#database = database
   }
 

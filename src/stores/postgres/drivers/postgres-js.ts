@@ -45,9 +45,11 @@ export class PostgresJsDriver<Client extends PostgresJsClient> implements Postgr
   readonly pooled = true
   prepare = true
   channel: string | null = null
+  readonly source: object
   readonly #sql: PostgresJs
 
   constructor(sql: PostgresJs) {
+    this.source = sql
     this.#sql = sql
   }
 
