@@ -20,7 +20,6 @@ interface Shared<Client> {
 /** What one database transaction has published, shared by the nested scopes in it. */
 class Ledger {
   readonly pending: Pending[] = []
-  readonly underway = new Set<Promise<unknown>>()
   /** A savepoint was rolled back: the database is asked which rows are still there. */
   lostRows = false
 }
@@ -34,6 +33,8 @@ export class TransactionScope<Client> implements Transaction<Client> {
   readonly #onCommit: Hook[] = []
   readonly #onRollback: Hook[] = []
   #ended = false
+  /** Publishes of this very scope that have not been answered. */
+  readonly #underway = new Set<Promise<unknown>>()
   #nested: Promise<unknown> = Promise.resolve()
   #nesting = 0
 
@@ -95,8 +96,8 @@ export class TransactionScope<Client> implements Transaction<Client> {
         ? this.#append(events, options)
         : this.#nested.then(() => this.#append(events, options))
     const settled = work.catch(() => {})
-    this.#ledger.underway.add(settled)
-    void settled.then(() => this.#ledger.underway.delete(settled))
+    this.#underway.add(settled)
+    void settled.then(() => this.#underway.delete(settled))
     return work
   }
 
@@ -195,8 +196,8 @@ export class TransactionScope<Client> implements Transaction<Client> {
     do {
       nested = this.#nested
       await nested
-      await Promise.all(this.#ledger.underway)
-    } while (nested !== this.#nested || this.#ledger.underway.size > 0)
+      await Promise.all(this.#underway)
+    } while (nested !== this.#nested || this.#underway.size > 0)
   }
 
   /** From now on publishing is refused. Returns the events that the commit is going to contain. */
