@@ -1,4 +1,4 @@
-import { describeError, sanitizeText } from '../core/text.js'
+import { describeError, escapeUnprintable, sanitizeText } from '../core/text.js'
 
 export type LogFields = Readonly<Record<string, unknown>>
 export type LogLevel = 'debug' | 'info' | 'warn' | 'error'
@@ -14,9 +14,6 @@ export interface Logger {
 }
 
 const ORDER: Record<LogLevel, number> = { debug: 10, info: 20, warn: 30, error: 40 }
-// Control characters that JSON leaves as they are, and that a terminal or a line reader would act upon.
-// biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is being removed
-const UNSAFE = /[\u007f-\u009f\u2028\u2029]/g
 
 export interface JsonLoggerOptions {
   readonly level?: LogLevel
@@ -36,7 +33,7 @@ export function jsonLogger(options: JsonLoggerOptions = {}): Logger {
     } catch {
       line = JSON.stringify({ time: new Date().toISOString(), level, msg: message })
     }
-    write(`${line.replace(UNSAFE, escapeUnit)}\n`)
+    write(`${escapeUnprintable(line)}\n`)
   }
   return {
     debug: at('debug'),
@@ -45,10 +42,6 @@ export function jsonLogger(options: JsonLoggerOptions = {}): Logger {
     error: at('error'),
     isLevelEnabled: (level) => ORDER[level] >= least,
   }
-}
-
-function escapeUnit(unit: string): string {
-  return `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`
 }
 
 const nothing = () => {}
