@@ -37,7 +37,11 @@ interface Nesting<Client> {
 export interface PostgresJs extends PostgresJsClient {
   begin(body: (client: never) => unknown): Promise<unknown>
   reserve(): Promise<PostgresJsClient & { release(): void }>
-  listen(channel: string, onRing: (payload: string) => void): Promise<{ unlisten(): Promise<void> }>
+  listen(
+    channel: string,
+    onRing: (payload: string) => void,
+    onListening: () => void,
+  ): Promise<{ unlisten(): Promise<void> }>
   readonly options: { readonly max: number }
 }
 
@@ -97,7 +101,12 @@ export class PostgresJsDriver<Client extends PostgresJsClient> implements Postgr
   }
 
   async listen(channel: string, onRing: (payload: string) => void): Promise<ListenSession> {
-    const listening = await this.#sql.listen(channel, onRing)
+    let again = false
+    const listening = await this.#sql.listen(channel, onRing, () => {
+      // It was away for a moment, and may have missed a ring.
+      if (again) onRing('')
+      again = true
+    })
     return { session: null, close: async () => listening.unlisten().catch(() => {}) }
   }
 
