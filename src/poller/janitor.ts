@@ -76,9 +76,7 @@ export class Janitor {
   async claimUnroutable(): Promise<number> {
     const { store, poller, routes, unroutableGraceMs } = this.#options
     const known = union([routes.filter(), ...(await store.instances(REGISTERED_MS)).map((one) => one.accept)])
-    // Of any version: the instances that understand a newer one may still be on their way.
-    const versions = known.names.map(() => ANY_VERSION)
-    return poller.claimUnroutable({ ...known, versions }, unroutableGraceMs)
+    return poller.claimUnroutable(known, unroutableGraceMs)
   }
 
   #next(): void {
@@ -139,25 +137,12 @@ export class Janitor {
   }
 }
 
-/** Everything that any of the filters accepts. */
+/**
+ * Every type that any of the filters names, of any version: the instances that understand a newer one may still be
+ * on their way.
+ */
 export function union(filters: readonly TypeFilter[]): TypeFilter {
-  const versions = new Map<string, number>()
-  const prefixes = new Set<string>()
-  for (const filter of filters) {
-    filter.names.forEach((name, at) => {
-      versions.set(name, Math.max(versions.get(name) ?? 0, filter.versions[at] ?? 0))
-    })
-    for (const prefix of filter.prefixes) prefixes.add(prefix)
-  }
-  // A name one instance knows only up to some version is still taken by a pattern of another.
-  for (const name of versions.keys()) {
-    if (
-      filters.some(
-        (one) => !one.names.includes(name) && one.prefixes.some((prefix) => name.startsWith(prefix)),
-      )
-    ) {
-      versions.delete(name)
-    }
-  }
-  return { names: [...versions.keys()], versions: [...versions.values()], prefixes: [...prefixes] }
+  const names = [...new Set(filters.flatMap((one) => one.names))]
+  const prefixes = [...new Set(filters.flatMap((one) => one.prefixes))]
+  return { names, versions: names.map(() => ANY_VERSION), prefixes }
 }

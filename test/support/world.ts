@@ -109,3 +109,10 @@ export async function openWorld(url: string): Promise<World> {
     },
   }
 }
+
+/** Registers a handler, and returns the order ids that it has seen so far. */
+export function noting(outbox: PgOutbox): string[] {
+  const handled: string[] = []
+  outbox.on(OrderPlaced, 'note', (event) => void handled.push(event.payload.orderId))
+  return handled
+}

@@ -1,11 +1,5 @@
 import { expect, it } from 'vitest'
-import { OrderPlaced, onEveryPostgres, type PgOutbox } from '../../support/world.js'
-
-function noting(outbox: PgOutbox): string[] {
-  const handled: string[] = []
-  outbox.on(OrderPlaced, 'note', (event) => void handled.push(event.payload.orderId))
-  return handled
-}
+import { noting, OrderPlaced, onEveryPostgres } from '../../support/world.js'
 
 onEveryPostgres('nested transactions', (newWorld) => {
   it('forgets the events of a rolled-back inner transaction, in the table and in memory', async () => {
