@@ -9,6 +9,7 @@ import { environmentFor, findNode24 } from './node-24.mjs'
 const root = path.resolve(import.meta.dirname, '..')
 const vitest = path.join(root, 'node_modules', 'vitest', 'vitest.mjs')
 const total = { passed: 0, failed: 0, skipped: 0 }
+const failures = []
 
 if (run(process.execPath, [path.join(root, 'scripts', 'build.mjs')]) === 0) {
   const node24 = findNode24()
@@ -20,6 +21,7 @@ if (run(process.execPath, [path.join(root, 'scripts', 'build.mjs')]) === 0) {
   total.failed++
 }
 
+if (failures.length > 0) console.log(`\nFailed:\n${failures.join('\n')}\n`)
 console.log(`${total.passed} passed, ${total.failed} failed, ${total.skipped} skipped`)
 process.exitCode = total.failed > 0 ? 1 : 0
 
@@ -30,12 +32,12 @@ function runSuite(node) {
   const report = path.join(folder, 'report.json')
   const reporters = ['--reporter=default', '--reporter=json', `--outputFile.json=${report}`]
   const status = run(node, [vitest, 'run', ...reporters, ...process.argv.slice(2)])
-  count(report, status)
+  count(report, status, stdout.trim())
   fs.rmSync(folder, { recursive: true, force: true })
 }
 
 /** A file that could not be loaded counts as one failure, and so does an error outside of any test. */
-function count(report, status) {
+function count(report, status, version) {
   const result = fs.existsSync(report) ? JSON.parse(fs.readFileSync(report, 'utf8')) : undefined
   const broken = (result?.testResults ?? []).filter(
     (file) => file.status === 'failed' && !file.assertionResults.some((test) => test.status === 'failed'),
@@ -44,6 +46,18 @@ function count(report, status) {
   total.passed += result?.numPassedTests ?? 0
   total.skipped += (result?.numPendingTests ?? 0) + (result?.numTodoTests ?? 0)
   total.failed += failed === 0 && status !== 0 ? 1 : failed
+  for (const file of result?.testResults ?? []) noteFailures(file, version)
+}
+
+/** Repeated below both runs: a failure of the first one is thousands of lines above the end. */
+function noteFailures(file, version) {
+  const name = path.relative(root, file.name)
+  const failed = file.assertionResults.filter((test) => test.status === 'failed')
+  for (const test of failed) {
+    failures.push(`- Node ${version}, ${name}: ${test.fullName}\n  ${test.failureMessages.join('\n  ')}`)
+  }
+  if (failed.length === 0 && file.status === 'failed')
+    failures.push(`- Node ${version}, ${name}: ${file.message}`)
 }
 
 function missNode24() {
