@@ -141,7 +141,7 @@ export class Outbox<Client = unknown> implements EventPublisher, AsyncDisposable
       )
     }
     await this.#store.ensureInTransaction(client)
-    const { ids, pending } = await this.#machinery.publisher.append(client, events, rest, false)
+    const { ids, pending } = await this.#machinery.publisher.append(client, events, rest)
     this.#machinery.publisher.nudge(pending)
     return ids
   }

@@ -1,6 +1,17 @@
 import type { EventPublisher, PublishOptions } from './bus.js'
 import type { PublishableEvent } from './core/domain-event.js'
 import type { EventId } from './core/event-id.js'
+import type { AppendRow } from './store.js'
+
+/** Rows that need not be written at once. */
+export interface LateAppend {
+  readonly rows: readonly AppendRow[]
+  readonly leaseMs: number
+  /** They are on their way to the database. */
+  sent(): void
+  /** They are written; `seq` of each by event id. */
+  written(seqs: ReadonlyMap<string, number>): void
+}
 
 /** An open transaction as a store or an integration gives it to the outbox. */
 export interface TransactionSession<Client> {
@@ -14,7 +25,17 @@ export interface TransactionSession<Client> {
    * Rings the doorbell right behind the commit, on the same connection, where the driver can: that is the shortest
    * way to another process. It is not part of the transaction, and its failure means nothing.
    */
-  ringAfterCommit?(lowestSeq: number): void
+  ringAfterCommit?(ring: {
+    lowestSeq(): number
+    /** There is one row to announce, and it is not written yet. */
+    readonly onlyLate: boolean
+  }): void
+  /**
+   * Writes rows before the application's next statement, or together with the COMMIT: publishing then costs no round
+   * trip. Only for ids that nobody can have used, since a duplicate fails the transaction. May answer with a promise
+   * when too much is waiting.
+   */
+  appendLater?(append: LateAppend): Promise<void> | undefined
   /**
    * Runs the body inside a savepoint; rolls back to it and rethrows when the body throws. Statements of the body go
    * through the session it is given, which for some drivers has a handle of its own.

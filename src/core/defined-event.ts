@@ -43,6 +43,9 @@ export interface EventDefinition<T = unknown, Type extends string = string> exte
   toEnvelope(content: PayloadContent, fields: DefinitionFields): EventEnvelope<T>
 }
 
+/** True once for each event whose id was drawn here and not given: nobody can have stored that id before. */
+export let takeNewId: (event: object) => boolean
+
 /** An event that is ready to be published. Its id and time are fixed here; the payload is checked in toEnvelope(). */
 export class DefinedEvent<T = unknown, Type extends string = string> {
   readonly eventId: EventId
@@ -51,9 +54,19 @@ export class DefinedEvent<T = unknown, Type extends string = string> {
   readonly #options: EventOptions | undefined
   readonly #occurredAtMs: number
   #envelope: EventEnvelope<T> | undefined
+  #newId: boolean
+
+  static {
+    takeNewId = (event) => {
+      if (!(#newId in event) || !event.#newId) return false
+      event.#newId = false
+      return true
+    }
+  }
 
   constructor(definition: EventDefinition<T, Type>, payload: T, options?: EventOptions) {
     this.eventId = options?.eventId === undefined ? EventId.new() : EventId.from(options.eventId)
+    this.#newId = options?.eventId === undefined
     this.definition = definition
     this.payload = payload
     this.#options = options

@@ -1,5 +1,5 @@
 import type { Headers } from './checks.js'
-import type { EventDefinition } from './defined-event.js'
+import { type EventDefinition, takeNewId } from './defined-event.js'
 import { EventEnvelope } from './envelope.js'
 import { InvalidEventError } from './errors.js'
 import type { EventMetadata, MetadataInput } from './metadata.js'
@@ -62,6 +62,12 @@ export function toEnvelope(event: PublishableEvent, catalog?: DefinitionLookup):
   if ('eventType' in event) return fromClass(event, catalog)
   if ('type' in event) return fromName(event, catalog)
   throw new InvalidEventError('event', 'it has neither an eventType nor a type')
+}
+
+/** Its id is drawn here, now or when it was made, and this is the first time that it is published. */
+export function hasNewId(event: PublishableEvent): boolean {
+  if (takeNewId(event)) return true
+  return 'type' in event && event.eventId === undefined && !('eventType' in event) && !('toEnvelope' in event)
 }
 
 /** An envelope made elsewhere must decode by the catalog's definition, since that is what handlers are typed by. */

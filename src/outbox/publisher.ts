@@ -2,7 +2,7 @@ import { currentEvent } from '../ambient.js'
 import type { PublishOptions } from '../bus.js'
 import type { EventCatalog } from '../core/catalog.js'
 import type { Clock, Timer } from '../core/clock.js'
-import { type PublishableEvent, toEnvelope } from '../core/domain-event.js'
+import { hasNewId, type PublishableEvent, toEnvelope } from '../core/domain-event.js'
 import type { EventEnvelope } from '../core/envelope.js'
 import { DuplicateEventError, InvalidSettingError } from '../core/errors.js'
 import type { BoundedQueue } from '../dispatcher/bounded-queue.js'
@@ -15,7 +15,7 @@ import { type Logger, logs } from '../observe/logger.js'
 import type { MetricsExporter } from '../observe/metrics.js'
 import type { DebouncedDoorbell } from '../poller/doorbell.js'
 import type { Poller } from '../poller/poller.js'
-import type { EventStore } from '../store.js'
+import type { AppendRow, EventStore } from '../store.js'
 import type { TransactionSession } from '../transaction.js'
 import { known } from './settings.js'
 
@@ -23,11 +23,12 @@ import { known } from './settings.js'
 export interface Pending {
   /** The envelope itself only when it is going hot: a large transaction must not keep all its payloads. */
   readonly event: Announced
-  readonly seq: number
+  /** NaN as long as it is not written. */
+  seq: number
   /** It has a place in the hot queue and its row is leased to this process. */
   readonly hot: boolean
   /** Monotonic time from before the insert was sent. */
-  readonly asked: number
+  asked: number
   /** It waits for a moment, which the database's clock decides. */
   readonly timed: boolean
 }
@@ -74,62 +75,84 @@ export class Publisher<Client> {
   }
 
   /**
-   * Writes the rows in the caller's transaction by one statement. `seesCommit`: the caller will report the end
+   * Writes the rows in the caller's transaction by one statement. With a `session` the caller will report the end
    * of the transaction, so that events can go by the hot path; otherwise the rows are born free.
    */
   async append(
     client: Client,
     events: readonly PublishableEvent[],
     options: PublishOptions,
-    seesCommit: boolean,
+    session?: TransactionSession<Client>,
   ): Promise<{ ids: EventEnvelope['eventId'][]; pending: Pending[] }> {
-    const { store, clock, leaseMs, hotToken } = this.#options
+    const { clock, hotToken } = this.#options
     const delayMs = checkedDelay(options)
     const given = events.map((event) => this.#envelopeOf(event))
     const { envelopes, twice } = firstOfEach(given)
     if (twice.length > 0 && options.onDuplicate !== 'ignore') throw new DuplicateEventError(twice)
     // Whether a moment has come is for the database's clock to say.
     const timed = delayMs > 0 || options.deliverAt !== undefined
-    const mayBeHot = seesCommit && !timed
-    const hot = envelopes.map((event) => mayBeHot && this.#reserve(event))
+    const mayBeHot = session !== undefined && !timed
     const asked = clock.monotonic()
-    let seqs: ReadonlyMap<string, number>
+    const pending = envelopes.map((event): Pending => {
+      const hot = mayBeHot && this.#reserve(event)
+      return { event: hot ? event : lightOf(event), seq: Number.NaN, hot, asked, timed }
+    })
+    const rows = envelopes.map((event, at) => ({
+      event,
+      token: pending[at]?.hot ? hotToken : null,
+      delayMs: options.delayMs,
+      deliverAt: options.deliverAt,
+    }))
+    const ids = given.map((event) => event.eventId)
+    const mayWait = options.onDuplicate !== 'ignore' && events.every(hasNewId)
     try {
-      const onDuplicate = options.onDuplicate ?? 'error'
-      const result = await store.append(
-        client,
-        envelopes.map((event, at) => ({
-          event,
-          token: hot[at] ? hotToken : null,
-          delayMs: options.delayMs,
-          deliverAt: options.deliverAt,
-        })),
-        { leaseMs, onDuplicate },
-      )
-      if (result.duplicates.length > 0 && onDuplicate === 'error')
-        throw new DuplicateEventError(result.duplicates)
-      seqs = result.seqs
+      if (mayWait && session?.appendLater) await this.#appendLater(session, rows, pending)
+      else return { ids, pending: await this.#appendNow(client, rows, pending, options) }
     } catch (error) {
-      envelopes.forEach((event, at) => {
-        if (hot[at]) this.#options.hot.cancel(event.payloadSize)
-      })
+      this.forget(pending)
       throw error
     }
-    const pending: Pending[] = []
-    envelopes.forEach((event, at) => {
-      const seq = seqs.get(event.eventId)
-      const announced = hot[at] ? event : lightOf(event)
-      if (seq !== undefined) pending.push({ event: announced, seq, hot: hot[at] as boolean, asked, timed })
-      else if (hot[at]) this.#options.hot.cancel(event.payloadSize)
+    return { ids, pending }
+  }
+
+  /** Returns those that were written; an ignored duplicate is not. */
+  async #appendNow(
+    client: Client,
+    rows: readonly AppendRow[],
+    pending: readonly Pending[],
+    { onDuplicate = 'error' }: PublishOptions,
+  ): Promise<Pending[]> {
+    const { store, leaseMs } = this.#options
+    const { seqs, duplicates } = await store.append(client, rows, { leaseMs, onDuplicate })
+    if (duplicates.length > 0 && onDuplicate === 'error') throw new DuplicateEventError(duplicates)
+    setSeqs(pending, seqs)
+    this.forget(pending.filter(isUnwritten))
+    return pending.filter((one) => !isUnwritten(one))
+  }
+
+  async #appendLater(
+    session: TransactionSession<Client>,
+    rows: readonly AppendRow[],
+    pending: readonly Pending[],
+  ): Promise<void> {
+    const { clock, leaseMs } = this.#options
+    await session.appendLater?.({
+      rows,
+      leaseMs,
+      sent: () => {
+        const asked = clock.monotonic()
+        for (const one of pending) one.asked = asked
+      },
+      written: (seqs) => setSeqs(pending, seqs),
     })
-    return { ids: given.map((event) => event.eventId), pending }
   }
 
   /** Lets the transaction ring the doorbell itself, for the rows that this process leaves to others. */
   ringWith(session: TransactionSession<Client>, pending: readonly Pending[]): boolean {
     const cold = pending.filter((one) => !one.hot && !one.timed)
     if (cold.length === 0 || !session.ringAfterCommit || !this.#options.doorbell.lend()) return false
-    session.ringAfterCommit(lowestOf(cold))
+    const onlyLate = cold.length === 1 && cold.every(isUnwritten)
+    session.ringAfterCommit({ lowestSeq: () => lowestOf(cold), onlyLate })
     return true
   }
 
@@ -222,6 +245,14 @@ export class Publisher<Client> {
 
 function lightOf({ eventId, eventType, aggregateType, metadata, payloadSize }: EventEnvelope): Announced {
   return { eventId, eventType, aggregateType, metadata, payloadSize }
+}
+
+function setSeqs(pending: readonly Pending[], seqs: ReadonlyMap<string, number>): void {
+  for (const one of pending) one.seq = seqs.get(one.event.eventId) ?? Number.NaN
+}
+
+function isUnwritten({ seq }: Pending): boolean {
+  return Number.isNaN(seq)
 }
 
 function lowestOf(pending: readonly Pending[]): number {

@@ -152,7 +152,7 @@ export class TransactionScope<Client> implements Transaction<Client> {
   }
 
   async #append(events: readonly PublishableEvent[], options: PublishOptions): Promise<EventId[]> {
-    const { ids, pending } = await this.#shared.publisher.append(this.client, events, options, true)
+    const { ids, pending } = await this.#shared.publisher.append(this.client, events, options, this.#session)
     this.#ledger.pending.push(...pending)
     return ids
   }

@@ -1,20 +1,33 @@
 import type { EventEnvelope } from '../../core/envelope.js'
-import { TransactionRolledBackError } from '../../core/errors.js'
+import { DuplicateEventError, TransactionRolledBackError } from '../../core/errors.js'
 import type { AppendOptions, AppendResult, AppendRow } from '../../store.js'
-import { isFailedTransaction, type Param, type Query, statement } from './driver.js'
+import type { LateAppend, TransactionSession } from '../../transaction.js'
+import {
+  type DriverSession,
+  isFailedTransaction,
+  isServerError,
+  type LateStatement,
+  type Param,
+  type Query,
+  type Row,
+  type Statement,
+  statement,
+} from './driver.js'
 import type { Names } from './names.js'
+
+/** A transaction that publishes more than this sends what it has: it must not keep all its payloads. */
+const MOST_WAITING = 500
+const MOST_BYTES_WAITING = 1_048_576
 
 export function appendStatements(names: Names) {
   const byIds = `where event_id = any(string_to_array($1::text, E'\\x1e'))`
-  return {
-    // Most events are one at a time and plain. Each parameter and each expression less is felt here.
-    plain: statement(`
+  // Most events are one at a time and plain. Each parameter and each expression less is felt here.
+  const plain = `
 insert into ${names.events} (event_id, event_type, aggregate_type, aggregate_id, version, payload, metadata,
   occurred_at, payload_size, locked_by, locked_until)
 values ($1::text, $2::text, $3::text, $4::text, $5::int, $6::text::json, $7::text::json, $8::timestamptz, $9::int,
-  $10::text, clock_timestamp() + $11::float8 * interval '1 ms')
-on conflict (event_id) do nothing returning event_id, seq`),
-    many: statement(`
+  $10::text, clock_timestamp() + $11::float8 * interval '1 ms')`
+  const many = `
 insert into ${names.events} (event_id, event_type, aggregate_type, aggregate_id, version, payload, metadata,
   occurred_at, payload_size, locked_by, locked_until, tenant_id, ordering_key, payload_bytes, headers, available_at)
 select id, type, aggregate_type, aggregate_id, version, payload, metadata, at, size, token,
@@ -23,8 +36,17 @@ select id, type, aggregate_type, aggregate_id, version, payload, metadata, at, s
   coalesce(due, statement_timestamp() + coalesce(delay, 0) * interval '1 ms')
   from json_to_recordset($1::text::json) as s(id text, type text, aggregate_type text, aggregate_id text,
     version int, payload json, metadata json, at timestamptz, size int, token text, tenant_id text,
-    ordering_key text, bytes text, headers json, delay float8, due timestamptz)
-on conflict (event_id) do nothing returning event_id, seq`),
+    ordering_key text, bytes text, headers json, delay float8, due timestamptz)`
+  const unlessPresent = 'on conflict (event_id) do nothing'
+  const returning = 'returning event_id, seq'
+  return {
+    checked: {
+      plain: statement(`${plain} ${unlessPresent} ${returning}`),
+      many: statement(`${many} ${unlessPresent} ${returning}`),
+    },
+    // A conflict fails the transaction.
+    unchecked: { plain: statement(`${plain} ${returning}`), many: statement(`${many} ${returning}`) },
+    lastSeq: `currval('${names.sequence}')`,
     remove: statement(`delete from ${names.events} ${byIds}`),
     present: statement(`select event_id, seq from ${names.events} ${byIds}`),
   }
@@ -43,13 +65,10 @@ export async function append(
   if (!first) return { seqs: new Map(), duplicates: [] }
   const twice = idsGivenTwice(rows)
   if (twice.length > 0 && options.onDuplicate === 'error') return { seqs: new Map(), duplicates: twice }
-  const inserted =
-    rows.length === 1 && isPlain(first)
-      ? await query(sql.plain, paramsOf(first, options.leaseMs))
-      : await query(sql.many, [`[${rows.map(jsonOf).join(',')}]`, options.leaseMs])
-  const seqs = new Map(inserted.map((row) => [String(row[0]), Number(row[1])]))
+  const insert = insertOf(sql.checked, rows, options.leaseMs)
+  const seqs = seqsOf(await query(insert.statement, insert.params))
   if (seqs.size === rows.length) return { seqs, duplicates: [] }
-  const ids = rows.map((row) => row.event.eventId as string)
+  const ids = rows.map(idOf)
   const duplicates = [...new Set([...ids.filter((id) => !seqs.has(id)), ...twice])]
   if (options.onDuplicate === 'error' && seqs.size > 0) {
     await query(sql.remove, [[...seqs.keys()].join('\x1e')])
@@ -58,9 +77,63 @@ export async function append(
   return { seqs, duplicates }
 }
 
+/** Rows that may wait until the application's next statement, or the COMMIT, takes them along. */
+export function lateAppends(
+  sql: Statements,
+  late: NonNullable<DriverSession<unknown>['late']>,
+): NonNullable<TransactionSession<unknown>['appendLater']> {
+  let waiting: LateAppend[] = []
+  let bytes = 0
+  const take = (): LateStatement => {
+    const appends = waiting
+    waiting = []
+    bytes = 0
+    for (const append of appends) append.sent()
+    const rows = appends.flatMap((append) => append.rows)
+    return {
+      ...insertOf(sql.unchecked, rows, (appends[0] as LateAppend).leaseMs),
+      seq: rows.length === 1 ? sql.lastSeq : null,
+      answered: (inserted) => {
+        const seqs = seqsOf(inserted)
+        for (const append of appends) append.written(seqs)
+      },
+      explain: (error) => (isUniqueViolation(error) ? new DuplicateEventError(rows.map(idOf)) : error),
+    }
+  }
+  return (append) => {
+    if (waiting.length === 0) late.hold(take)
+    waiting.push(append)
+    for (const { event } of append.rows) bytes += event.payloadSize
+    return waiting.length >= MOST_WAITING || bytes >= MOST_BYTES_WAITING ? late.flush() : undefined
+  }
+}
+
+function insertOf(
+  sql: Statements['checked'],
+  rows: readonly AppendRow[],
+  leaseMs: number,
+): { statement: Statement; params: Param[] } {
+  const [first] = rows
+  return first && rows.length === 1 && isPlain(first)
+    ? { statement: sql.plain, params: paramsOf(first, leaseMs) }
+    : { statement: sql.many, params: [`[${rows.map(jsonOf).join(',')}]`, leaseMs] }
+}
+
+function seqsOf(inserted: readonly Row[]): Map<string, number> {
+  return new Map(inserted.map((row) => [String(row[0]), Number(row[1])]))
+}
+
+function idOf({ event }: AppendRow): string {
+  return event.eventId
+}
+
+function isUniqueViolation(error: unknown): boolean {
+  return isServerError(error) && error.code === '23505'
+}
+
 function idsGivenTwice(rows: readonly AppendRow[]): string[] {
   const seen = new Set<string>()
-  return rows.map((row) => row.event.eventId as string).filter((id) => seen.size === seen.add(id).size)
+  return rows.map(idOf).filter((id) => seen.size === seen.add(id).size)
 }
 
 export async function findPresent(

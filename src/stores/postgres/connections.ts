@@ -31,6 +31,7 @@ export class Connection {
   readonly #configure: Statement
   readonly #restore: readonly Statement[]
   #session: Promise<Session> | null = null
+  #live: Session | null = null
   #open = false
   #configured = true
 
@@ -66,9 +67,10 @@ export class Connection {
     session.release(broken)
   }
 
+  /** While it is connected the statement is on its way when this returns. */
   query = async (sql: Statement, params: readonly Param[]): Promise<readonly Row[]> => {
     if (!this.#open) return this.#driver.query(sql, params)
-    const session = await this.#connected()
+    const session = this.#live ?? (await this.#connected())
     try {
       return await answered(session.query(sql, params))
     } catch (error) {
@@ -81,9 +83,14 @@ export class Connection {
     if (!this.#session) {
       const connecting = this.#connect()
       this.#session = connecting
-      connecting.catch(() => {
-        if (this.#session === connecting) this.#session = null
-      })
+      connecting.then(
+        (session) => {
+          if (this.#session === connecting) this.#live = session
+        },
+        () => {
+          if (this.#session === connecting) this.#session = null
+        },
+      )
     }
     return this.#session
   }
@@ -103,6 +110,7 @@ export class Connection {
   async #take(): Promise<Session | null> {
     const session = this.#session
     this.#session = null
+    this.#live = null
     return session ? session.catch(() => null) : null
   }
 }

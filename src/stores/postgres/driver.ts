@@ -24,6 +24,27 @@ export interface ListenSession {
   close(broken: boolean): Promise<void>
 }
 
+/** A statement of ours that need not be carried out at once. */
+export interface LateStatement {
+  readonly statement: Statement
+  readonly params: readonly Param[]
+  /** An expression for the `seq` of the row it writes, for the next statement of the session; null for several rows. */
+  readonly seq: string | null
+  answered(rows: readonly Row[]): void
+  /** What to tell the application instead of the driver's error. */
+  explain(error: unknown): unknown
+}
+
+export interface DriverSession<Client> extends TransactionSession<Client> {
+  /** Where the driver can send a statement of ours in front of the application's next one, or with the COMMIT. */
+  late?: {
+    /** `take` is called when the moment has come; at most one waits at a time. */
+    hold(take: () => LateStatement): void
+    /** Carries out now what is held. */
+    flush(): Promise<void>
+  }
+}
+
 /** What the store needs of a driver. Implementations know the driver by structure only. */
 export interface PostgresDriver<Client> {
   /** The user's pool, by which stores that share it know each other. */
@@ -42,7 +63,7 @@ export interface PostgresDriver<Client> {
   queryOn(client: Client, statement: Statement, params: readonly Param[]): Promise<readonly Row[]>
   reserve(): Promise<Session>
   listen(channel: string, onRing: (payload: string) => void, onLost: () => void): Promise<ListenSession>
-  transaction<T>(body: (session: TransactionSession<Client>) => Promise<T>, client?: Client): Promise<T>
+  transaction<T>(body: (session: DriverSession<Client>) => Promise<T>, client?: Client): Promise<T>
   inTransaction(client: Client): Promise<boolean>
   /** Installs what keeps a lost connection from ending the process. Returns its removal. */
   guard(onError: (error: unknown) => void): () => void
@@ -51,6 +72,16 @@ export interface PostgresDriver<Client> {
 /** A notification has nothing to make durable, so its commit need not wait for the disk. */
 export function notifyScript(channel: string, lowestSeq: number): string {
   return `SELECT set_config('synchronous_commit', 'off', true); NOTIFY "${channel}", '${Math.trunc(lowestSeq)}'`
+}
+
+/** The same for a row whose `seq` is not known yet: goes in one packet with the COMMIT. */
+export function ringBehindCommit(
+  channel: string,
+  { seq }: LateStatement,
+): { statement: Statement; params: readonly Param[] } | null {
+  if (seq === null) return null
+  const text = `select set_config('synchronous_commit', 'off', true), pg_notify($1::text, (${seq})::text)`
+  return { statement: { name: '', text }, params: [channel] }
 }
 
 const statements = new Map<string, Statement>()

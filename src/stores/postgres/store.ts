@@ -147,7 +147,10 @@ export class PostgresStore<Client> implements EventStore<Client> {
 
   transaction<T>(body: (session: TransactionSession<Client>) => Promise<T>, client?: Client): Promise<T> {
     this.#guard()
-    return this.#driver.transaction(body, client)
+    return this.#driver.transaction((session) => {
+      if (session.late) session.appendLater = appending.lateAppends(this.#sql, session.late)
+      return body(session)
+    }, client)
   }
 
   /** A lost idle connection must not end the process, whether the outbox is started or only publishes. */

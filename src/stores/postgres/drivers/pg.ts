@@ -1,35 +1,21 @@
-import {
-  AftercommitError,
-  CommitUnknownError,
-  TransactionEndedError,
-  TransactionRolledBackError,
-} from '../../../core/errors.js'
-import type { TransactionSession } from '../../../transaction.js'
+import { AftercommitError, TransactionEndedError } from '../../../core/errors.js'
 import {
   answered,
+  type DriverSession,
   type ListenSession,
-  mentionsRollback,
-  notifyScript,
   type Param,
   type PostgresDriver,
   probeTransaction,
   type Row,
-  refusedCommit,
   type Session,
   type Statement,
-  withSavepoint,
 } from '../driver.js'
+import { execute, takesPackets, unnamed } from './pg-packet.js'
+import { type PgClient, PgTransaction } from './pg-transaction.js'
+
+export type { PgClient }
 
 type Listener = (...args: never[]) => void
-
-/** The part of `pg`'s Client that is used. */
-export interface PgClient {
-  query(config: unknown, values?: unknown): Promise<{ rows: unknown[]; command?: string }>
-  on(event: string, listener: Listener): unknown
-  removeListener(event: string, listener: Listener): unknown
-  release?(destroy?: boolean): void
-  getTransactionStatus?(): string | null
-}
 
 /** The part of `pg`'s Pool that is used. */
 export interface PgPool<Client extends PgClient = PgClient> {
@@ -66,7 +52,7 @@ export class PgDriver<Client extends PgClient> implements PostgresDriver<Client>
   /** Only inside a transaction: one that the application ended itself must not become an autocommit. */
   async queryOn(client: Client, statement: Statement, params: readonly Param[]): Promise<readonly Row[]> {
     if (client.getTransactionStatus?.() === 'I') throw new TransactionEndedError()
-    return (await client.query(this.#config(statement, params))).rows as Row[]
+    return this.#run(client, statement, params)
   }
 
   async script(client: Client, sql: string): Promise<void> {
@@ -77,7 +63,7 @@ export class PgDriver<Client extends PgClient> implements PostgresDriver<Client>
     const client = await this.#pool.connect()
     client.on('error', ignore)
     return {
-      query: async (statement, params) => (await client.query(this.#config(statement, params))).rows as Row[],
+      query: (statement, params) => this.#run(client, statement, params),
       release: (broken) => {
         client.removeListener('error', ignore)
         client.release?.(broken)
@@ -112,8 +98,7 @@ export class PgDriver<Client extends PgClient> implements PostgresDriver<Client>
     }
     return {
       session: {
-        query: async (statement, params) =>
-          (await client.query(this.#config(statement, params))).rows as Row[],
+        query: (statement, params) => this.#run(client, statement, params),
         release: () => {},
       },
       close: async (broken) => {
@@ -124,13 +109,10 @@ export class PgDriver<Client extends PgClient> implements PostgresDriver<Client>
     }
   }
 
-  async transaction<T>(body: (session: TransactionSession<Client>) => Promise<T>, own?: Client): Promise<T> {
+  async transaction<T>(body: (session: DriverSession<Client>) => Promise<T>, own?: Client): Promise<T> {
     const client = own ?? (await this.#pool.connect())
     client.on('error', ignore)
-    const watch = watchTransaction(client)
-    const session = sessionOf(client, watch)
-    if (!own && this.channel !== null) session.ringAfterCommit = (seq) => (watch.ring = seq)
-    let broken = false
+    const transaction = new PgTransaction(client, this.prepare)
     let ringing: Promise<unknown> | null = null
     try {
       if (own && (await this.inTransaction(own))) {
@@ -139,26 +121,14 @@ export class PgDriver<Client extends PgClient> implements PostgresDriver<Client>
           'This client is inside a transaction already. Publish with publish(event, { tx: client }) instead.',
         )
       }
-      await client.query('BEGIN')
-      const result = await body(session).catch(async (error) => {
-        await client.query('ROLLBACK').catch(() => (broken = true))
-        throw error
-      })
-      const answer = await client.query('COMMIT').catch((error) => {
-        if (refusedCommit(error)) throw error
-        broken = true
-        throw new CommitUnknownError(error)
-      })
-      if (answer.command !== 'COMMIT') throw new TransactionRolledBackError()
-      if (watch.ring !== null && this.channel !== null) {
-        ringing = client.query(notifyScript(this.channel, watch.ring)).catch(() => {})
-      }
-      return result
+      const done = await transaction.run(body, own ? null : this.channel)
+      ringing = done.ringing?.catch(() => {}) ?? null
+      return done.result
     } finally {
-      watch.stop()
+      transaction.end()
       const giveBack = () => {
         client.removeListener('error', ignore)
-        if (!own) client.release?.(broken)
+        if (!own) client.release?.(transaction.broken)
       }
       if (ringing) void ringing.then(giveBack)
       else giveBack()
@@ -174,6 +144,11 @@ export class PgDriver<Client extends PgClient> implements PostgresDriver<Client>
     const listener = (error: unknown) => onError(error)
     this.#pool.on('error', listener)
     return () => void this.#pool.removeListener('error', listener)
+  }
+
+  async #run(client: Client, statement: Statement, params: readonly Param[]): Promise<readonly Row[]> {
+    if (takesPackets(client)) return execute(client, this.prepare ? statement : unnamed(statement), params)
+    return (await client.query(this.#config(statement, params))).rows as Row[]
   }
 
   #config(statement: Statement, params: readonly Param[]): unknown {
@@ -199,48 +174,3 @@ async function connected<Client extends PgClient>(pool: PgPool<Client>): Promise
 
 /** An `error` event without a listener ends the process; the failure shows in the next statement anyway. */
 function ignore(): void {}
-
-interface Watch {
-  /** A statement that could roll back to a savepoint was sent. */
-  rollback: boolean
-  /** The lowest `seq` that the doorbell is to name after the commit. */
-  ring: number | null
-  stop(): void
-}
-
-/** Notices every statement of the application that could roll back to a savepoint; afterwards the client is as before. */
-function watchTransaction(client: PgClient): Watch {
-  const original = client.query as (...args: unknown[]) => ReturnType<PgClient['query']>
-  const inherited = !Object.hasOwn(client, 'query')
-  const watch: Watch = {
-    rollback: false,
-    ring: null,
-    stop: () => {
-      if (inherited) delete (client as { query?: unknown }).query
-      else client.query = original as PgClient['query']
-    },
-  }
-  client.query = function (this: PgClient, config: unknown, ...rest: unknown[]) {
-    if (!watch.rollback) {
-      const text = typeof config === 'string' ? config : (config as { text?: unknown } | null)?.text
-      if (mentionsRollback(text)) watch.rollback = true
-    }
-    return original.call(this, config, ...rest)
-  }
-  return watch
-}
-
-function sessionOf<Client extends PgClient>(client: Client, watch: Watch): TransactionSession<Client> {
-  let savepoints = 0
-  const session: TransactionSession<Client> = {
-    client,
-    mayHaveLostRows: () => watch.rollback,
-    savepoint: (body) =>
-      withSavepoint(
-        (sql) => client.query(sql),
-        `aftercommit_${++savepoints}`,
-        () => body(session),
-      ),
-  }
-  return session
-}

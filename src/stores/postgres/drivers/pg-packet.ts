@@ -1,0 +1,147 @@
+import type { Param, Row, Statement } from '../driver.js'
+
+/** The part of a `pg` client's connection that queries of one's own are made with, as pg-cursor's are. */
+export interface PgConnection {
+  readonly parsedStatements: Readonly<Record<string, unknown>>
+  readonly stream: { cork?(): void; uncork?(): void }
+  parse(message: { name: string; text: string }): void
+  bind(message: { statement: string; values: readonly (string | null)[] }): void
+  execute(message: object): void
+  sync(): void
+  sendCopyFail?(reason: string): void
+}
+
+interface Client {
+  query(packet: unknown): unknown
+  readonly connection?: unknown
+  readonly pipeline?: unknown
+}
+
+export interface Step {
+  readonly statement: Statement
+  readonly params: readonly Param[]
+}
+
+export interface Answer {
+  /** Of the first step. */
+  readonly rows: readonly Row[]
+  /** What the server said of each step that was carried out: `INSERT 0 1`, `COMMIT`. */
+  readonly commands: readonly string[]
+  /** Why the next step was not. Null when there was none. */
+  readonly error: unknown
+}
+
+const METHODS = ['parse', 'bind', 'execute', 'sync'] as const
+
+/** Not for pg-native, wrappers, and clients that pipeline: they take no queries but their own. */
+export function takesPackets(client: Client): boolean {
+  const connection = client.connection as Partial<PgConnection> | null | undefined
+  if (!connection || client.pipeline || typeof connection.stream !== 'object') return false
+  if (typeof connection.parsedStatements !== 'object') return false
+  return METHODS.every((name) => typeof connection[name] === 'function')
+}
+
+/**
+ * Sends the steps in one packet; the first that fails ends it. The packet is on its way, or in the client's queue,
+ * when this returns. `refuse` is asked at the last moment, when everything before has been answered.
+ */
+export function send(client: Client, steps: readonly Step[], refuse?: () => Error | null): Promise<Answer> {
+  return new Promise((resolve) => {
+    client.query(new Packet(steps, resolve, refuse))
+  })
+}
+
+export async function execute(
+  client: Client,
+  statement: Statement,
+  params: readonly Param[],
+): Promise<readonly Row[]> {
+  const { rows, error } = await send(client, [{ statement, params }])
+  if (error !== null) throw error
+  return rows
+}
+
+/**
+ * What pg's client is given instead of text. We know what comes back, so that nothing has to be described, looked
+ * up and converted column by column, and several statements can share a round trip.
+ */
+class Packet {
+  /** Only the first step may have a name: pg's client notes it once the server has parsed it. */
+  readonly name: string
+  readonly text: string
+  /** For those who look on. */
+  readonly values: readonly Param[]
+  readonly #steps: readonly Step[]
+  readonly #refuse: (() => Error | null) | undefined
+  readonly #rows: Row[] = []
+  readonly #commands: string[] = []
+  /** pg's client wraps it when there is a query_timeout. */
+  callback: (error: unknown) => void
+
+  constructor(
+    steps: readonly Step[],
+    done: (answer: Answer) => void,
+    refuse: (() => Error | null) | undefined,
+  ) {
+    const [first] = steps as readonly [Step]
+    this.name = first.statement.name
+    this.text = first.statement.text
+    this.values = first.params
+    this.#steps = steps
+    this.#refuse = refuse
+    this.callback = (error) => done({ rows: this.#rows, commands: this.#commands, error })
+  }
+
+  submit(connection: PgConnection): Error | null {
+    const refused = this.#refuse?.()
+    if (refused) return refused
+    const { stream } = connection
+    stream.cork?.()
+    try {
+      for (const { statement, params } of this.#steps) {
+        const { name, text } = statement
+        if (name === '' || connection.parsedStatements[name] === undefined) connection.parse({ name, text })
+        connection.bind({ statement: name, values: params.map(textOf) })
+        connection.execute({})
+      }
+      connection.sync()
+    } finally {
+      stream.uncork?.()
+    }
+    return null
+  }
+
+  handleDataRow({ fields }: { fields: Row }): void {
+    if (this.#commands.length === 0) this.#rows.push(fields)
+  }
+
+  handleCommandComplete({ text }: { text: string }): void {
+    this.#commands.push(text)
+  }
+
+  handleError(error: unknown): void {
+    this.callback(error)
+  }
+
+  handleReadyForQuery(): void {
+    this.callback(null)
+  }
+
+  handleRowDescription(): void {}
+  handlePortalSuspended(): void {}
+  handleEmptyQuery(): void {}
+  handleCopyData(): void {}
+
+  handleCopyInResponse(connection: PgConnection): void {
+    connection.sendCopyFail?.('nothing is copied here')
+  }
+}
+
+function textOf(value: Param): string | null {
+  return typeof value === 'number' ? String(value) : value
+}
+
+/** Parsed anew each time: behind a pooler the next statement may meet another server connection. */
+export function unnamed({ text }: Statement): Statement {
+  return { name: '', text }
+}
