@@ -16,7 +16,7 @@ import {
   trustedMetadata,
 } from './metadata.js'
 import { type EncodedPayload, encodePayload } from './payload.js'
-import { deepFreeze } from './plain.js'
+import { deepFreeze, freezeParsed } from './plain.js'
 import type { PayloadDecoder, StoredEvent } from './stored-event.js'
 
 export { GLOBAL_AGGREGATE } from './envelope-parts.js'
@@ -123,7 +123,7 @@ export class EventEnvelope<T = unknown> {
   /** Throws UndecodablePayloadError or EventValidationError when the payload cannot be read; otherwise does nothing. */
   decodePayload(): void {
     if (this.#isDecoded) return
-    if (this.#bytes === null) this.#keep(this.#decodeText(this.#decode))
+    if (this.#bytes === null) this.#keepDecoded()
     else if (this.#decode?.textOnly)
       throw new UndecodablePayloadError(this.eventType, 'it is bytes, and its schema wants JSON')
   }
@@ -205,6 +205,13 @@ export class EventEnvelope<T = unknown> {
 
   #keep(payload: unknown): void {
     this.#payload = deepFreeze(payload)
+    this.#isDecoded = true
+  }
+
+  #keepDecoded(): void {
+    const payload = this.#decodeText(this.#decode)
+    // A decoder may hand out what it shares with others.
+    this.#payload = this.#decode === undefined ? freezeParsed(payload) : deepFreeze(payload)
     this.#isDecoded = true
   }
 

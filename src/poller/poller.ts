@@ -33,15 +33,6 @@ export interface PollerOptions {
   newToken(): string
 }
 
-interface Claimed {
-  readonly deliveries: readonly Delivery[]
-  readonly bytes: number
-  /** Nothing that is due was left out. */
-  readonly complete: boolean
-}
-
-const NOTHING: Claimed = { deliveries: [], bytes: 0, complete: true }
-
 /** The cold path: claims what is due and hands it to the dispatcher, as far as the cold queue has room. */
 export class Poller {
   readonly #options: PollerOptions
@@ -50,7 +41,7 @@ export class Poller {
   readonly #alarm: Alarm
   #running = false
   #loop: Promise<void> | null = null
-  #claiming: Promise<unknown> | null = null
+  #claiming: Promise<unknown> = Promise.resolve()
   #woken = false
   #waitsForRoom = false
   /** A delayed row has come due. */
@@ -106,7 +97,7 @@ export class Poller {
 
   /** The cold queue may have room for a batch again. */
   hasRoom(): void {
-    if (this.#waitsForRoom && this.#roomForBatch(NOTHING)) this.#alarm.ring()
+    if (this.#waitsForRoom && this.#roomForBatch()) this.#alarm.ring()
   }
 
   /** A row whose former owner vanished is through; the next one may be tried. */
@@ -120,30 +111,19 @@ export class Poller {
   /** One claim by hand over everything that is due. Returns how many rows it brought. */
   async poll(limit = this.#options.batchSize): Promise<number> {
     this.#sweepAt = 0
-    const claimed = await this.#claim(limit, NOTHING)
-    this.#handOn(claimed)
-    return claimed.deliveries.length
+    return (await this.#claim(limit)).taken
   }
 
-  /** The next claim is under way before what the last one brought is handed on, so that neither side waits. */
   async #run(): Promise<void> {
     const { batchSize, logger } = this.#options
-    let ahead: Promise<Claimed> | null = null
-    while (this.#running || ahead) {
+    while (this.#running) {
       this.#woken = false
-      const claim: Promise<Claimed> = ahead ?? this.#claim(batchSize, NOTHING)
-      ahead = null
       try {
-        const claimed = await claim
+        const { complete } = await this.#claim(batchSize)
         if (this.#failures > 0) logger.info({}, 'the database answers again')
         this.#failures = 0
-        if (this.#running && !claimed.complete && this.#roomForBatch(claimed)) {
-          ahead = this.#claim(batchSize, claimed)
-        }
-        this.#handOn(claimed)
-        if (ahead || !this.#running) continue
-        if (!this.#roomForBatch(NOTHING)) await this.#room()
-        else if (claimed.complete && !this.#woken) await this.#sleep()
+        if (!this.#roomForBatch()) await this.#room()
+        else if (this.#running && complete && !this.#woken) await this.#sleep()
       } catch (error) {
         if (this.#failures === 0) logger.warn(errorFields(error), 'events could not be claimed; trying again')
         this.#sweepAt = 0
@@ -152,22 +132,15 @@ export class Poller {
     }
   }
 
-  #handOn({ deliveries }: Claimed): void {
-    this.#options.dispatcher.cold(deliveries)
-  }
-
-  /** `beside`: what is claimed and not in the queue yet. */
-  #roomForBatch({ deliveries, bytes }: Claimed): boolean {
+  #roomForBatch(): boolean {
     const { cold, batchSize } = this.#options
-    const waiting = cold.length + deliveries.length
-    const room = cold.room - deliveries.length
-    return waiting === 0 || (room >= batchSize && cold.roomBytes - bytes >= cold.maxBytes / 4)
+    return cold.length === 0 || (cold.room >= batchSize && cold.roomBytes >= cold.maxBytes / 4)
   }
 
   /** Until the cold queue has room again, whatever comes due meanwhile. */
   async #room(): Promise<void> {
     this.#waitsForRoom = true
-    while (this.#running && !this.#roomForBatch(NOTHING)) {
+    while (this.#running && !this.#roomForBatch()) {
       if (this.#alarm.rang()) this.#due = true
       await this.#alarm.sleep()
     }
@@ -191,28 +164,22 @@ export class Poller {
   }
 
   /** One claim at a time, whoever asks. */
-  #claim(limit: number, beside: Claimed): Promise<Claimed> {
-    const before = this.#claiming
-    const claim = before ? before.then(() => this.#claimNow(limit, beside)) : this.#claimNow(limit, beside)
-    const ended = claim
-      .catch(() => {})
-      .then(() => {
-        if (this.#claiming === ended) this.#claiming = null
-      })
-    this.#claiming = ended
+  #claim(limit: number): Promise<{ taken: number; complete: boolean }> {
+    const claim = this.#claiming.then(() => this.#claimNow(limit))
+    this.#claiming = claim.catch(() => {})
     return claim
   }
 
-  async #claimNow(limit: number, beside: Claimed): Promise<Claimed> {
-    const { store, clock, routes, cold, leaseMs, skipRecentMs, pollIntervalMs } = this.#options
+  async #claimNow(limit: number): Promise<{ taken: number; complete: boolean }> {
+    const { store, clock, routes, cold, dispatcher, leaseMs, skipRecentMs, pollIntervalMs } = this.#options
     const asked = clock.monotonic()
     const sweep = asked >= this.#sweepAt
     if (sweep) this.#sweepAt = asked + pollIntervalMs
     const due = this.#alarm.rang() || this.#due
     this.#due = false
     const accept = routes.filter()
-    if (accept.names.length === 0 && accept.prefixes.length === 0) return NOTHING
-    const room = Math.min(limit, Math.max(1, cold.room - beside.deliveries.length))
+    if (accept.names.length === 0 && accept.prefixes.length === 0) return { taken: 0, complete: true }
+    const room = Math.min(limit, Math.max(1, cold.room))
     const scan = this.#floor.next(sweep)
     if (sweep) this.#suspects = true
     // Delayed rows are looked at when one is due, and once a second; in between only new ones.
@@ -221,7 +188,7 @@ export class Poller {
       token: this.#options.newToken(),
       leaseMs,
       limit: room,
-      maxBytes: Math.max(1, cold.roomBytes - beside.bytes),
+      maxBytes: Math.max(1, cold.roomBytes),
       accept,
       fromSeq: scan.fromSeq,
       dueWithinMs: sweep || this.#dueSeenAt < 0 ? null : asked - this.#dueSeenAt + DUE_MARGIN_MS,
@@ -234,12 +201,8 @@ export class Poller {
     this.#floor.scanned(result)
     if (result.complete && !freshOnly) this.#dueSeenAt = asked
     if (result.nextDueMs !== null) this.wakeIn(Math.max(MIN_WAIT_MS, result.nextDueMs))
-    let bytes = 0
-    const deliveries = result.rows.map((row) => {
-      bytes += row.payloadSize
-      return this.#delivery(row, asked + leaseMs, false)
-    })
-    return { deliveries, bytes, complete: result.complete }
+    dispatcher.cold(result.rows.map((row) => this.#delivery(row, asked + leaseMs, false)))
+    return { taken: result.rows.length, complete: result.complete }
   }
 
   /** One at a time, so that a crash has one culprit. What has run for a whole lease may hang, but does not kill. */
