@@ -49,6 +49,8 @@ export interface TypeFilter {
   readonly versions: readonly number[]
   /** `order.` for the pattern `order.*`, `''` for `*`; with the aggregate type in front like a name, when bound to one. */
   readonly prefixes: readonly string[]
+  /** Types that are left alone whatever the rest says: they are paused. */
+  readonly except?: readonly string[]
 }
 
 export interface ClaimRequest {
@@ -93,6 +95,34 @@ export interface ClaimResult {
   readonly nextDueMs: number | null
 }
 
+/** Rows of ordering keys: a key is entered through its first pending row only, and claimed as a whole run. */
+export interface OrderedClaimRequest {
+  readonly token: string
+  readonly leaseMs: number
+  /** Keys to claim at most. */
+  readonly keys: number
+  /** Rows of one key to claim at most: its first ones, as far as they are due. The same for every claimer. */
+  readonly runLength: number
+  /** Payload bytes that may be claimed; the first key is taken whatever its size. */
+  readonly maxBytes: number
+  readonly accept: TypeFilter
+  /** Keys are looked at in their order, from behind this one on; '' for all. */
+  readonly afterKey: string
+  /** Take at most this many keys whose first row lost its lease; of such a key only that row, tried alone. */
+  readonly suspects: number
+  /** Rows younger than this are left alone. */
+  readonly skipRecentMs: number
+}
+
+export interface OrderedClaimResult {
+  /** Runs one after the other, each in the order of `seq`. */
+  readonly rows: readonly ClaimedRow[]
+  /** Where the next scan goes on; null when this one has seen the last key. */
+  readonly afterKey: string | null
+  /** How long until one of the first rows that this scan met is due; null when none of them waits. */
+  readonly nextDueMs: number | null
+}
+
 export interface UnroutableRequest {
   readonly token: string
   readonly leaseMs: number
@@ -126,6 +156,8 @@ export type Settlement = Claim &
         readonly delayMs: number
         /** How many attempts this outcome adds. */
         readonly attempts: number
+        /** Dead, and its ordering key waits until somebody retries or discards it. */
+        readonly halts?: boolean
       }
     /** Given back unhandled; no attempt is counted. */
     | { readonly outcome: 'release'; readonly delayMs: number }
@@ -192,9 +224,14 @@ export interface Migration {
   readonly sql: string
 }
 
+/**
+ * What a ring of the doorbell says, only ever a hint: the lowest `seq` that is new, that there is something new in an
+ * ordering key, or (null) that it is worth looking at everything, also at what is paused.
+ */
+export type Ring = number | 'ordered' | null
+
 export interface StoreEvents {
-  /** The doorbell rang. `lowestSeq` is the lowest new row, when the ringer knew it. */
-  onRing(lowestSeq: number | null): void
+  onRing(ring: Ring): void
   /** A problem that the store mends by itself, or that the user should know of. */
   onWarning(message: string, error?: unknown): void
 }
@@ -230,6 +267,7 @@ export interface EventStore<Client = unknown> {
   findPresent(client: Client, eventIds: readonly string[]): Promise<ReadonlyMap<string, number>>
 
   claim(request: ClaimRequest): Promise<ClaimResult>
+  claimOrdered(request: OrderedClaimRequest): Promise<OrderedClaimResult>
   claimUnroutable(request: UnroutableRequest): Promise<readonly ClaimedRow[]>
   /**
    * Returns the ids that were settled; a missing one had lost its lease, and nothing changed for it.
@@ -239,7 +277,7 @@ export interface EventStore<Client = unknown> {
   /** Returns the ids whose lease goes on; an expired one cannot be renewed. */
   renewIfLeased(claims: readonly Claim[], leaseMs: number): Promise<ReadonlySet<string>>
   /** Wakes the pollers of other processes. Only a hint; never part of a transaction. */
-  ring(lowestSeq: number | null): Promise<void>
+  ring(ring: Ring): Promise<void>
 
   /** Registers the instance or renews its heartbeat. */
   heartbeat(instance: InstanceRecord, stopped: boolean): Promise<void>
@@ -255,4 +293,16 @@ export interface EventStore<Client = unknown> {
   pruneDone(olderThanMs: number, limit: number): Promise<number>
   /** Forgets instances not seen for that long; their counters are kept. */
   pruneInstances(olderThanMs: number): Promise<void>
+
+  /** Event types that no instance is to start handling; `*` for all. */
+  paused(): Promise<readonly string[]>
+  pause(eventType: string): Promise<void>
+  /** False when it was not paused. */
+  resume(eventType: string): Promise<boolean>
+
+  /** Notes in the transaction that this handler has seen the event; false when it had before. Waits for a concurrent one. */
+  markProcessed(client: Client, handler: string, eventId: string): Promise<boolean>
+  isProcessed(handler: string, eventId: string): Promise<boolean>
+  /** Deletes at most `limit` marks older than that. Returns how many. */
+  pruneProcessed(olderThanMs: number, limit: number): Promise<number>
 }

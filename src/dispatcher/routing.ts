@@ -42,6 +42,7 @@ export class Routes {
   readonly #all: Registration[] = []
   #found = new Map<string, Map<string, readonly Registration[]>>()
   #filter: TypeFilter | null = null
+  #paused: readonly string[] = []
 
   constructor(catalog: EventCatalog) {
     this.#catalog = catalog
@@ -81,6 +82,18 @@ export class Routes {
     return found
   }
 
+  /** Event types that are not to be taken; `*` for all. True when that changes anything. */
+  pause(types: readonly string[]): boolean {
+    if (types.length === this.#paused.length && types.every((type) => this.#paused.includes(type))) return false
+    this.#paused = [...types]
+    this.#filter = null
+    return true
+  }
+
+  isPaused(eventType: string): boolean {
+    return this.#paused.length > 0 && (this.#paused.includes('*') || this.#paused.includes(eventType))
+  }
+
   /** What this instance can take from the store. */
   filter(): TypeFilter {
     if (this.#filter) return this.#filter
@@ -97,7 +110,12 @@ export class Routes {
         for (const type of this.#catalog.types()) if (covers(eventType, type)) take(type, aggregateType)
       }
     }
-    this.#filter = { names: [...versions.keys()], versions: [...versions.values()], prefixes: [...prefixes] }
+    this.#filter = {
+      names: [...versions.keys()],
+      versions: [...versions.values()],
+      prefixes: [...prefixes],
+      except: this.#paused,
+    }
     return this.#filter
   }
 

@@ -13,7 +13,7 @@ import { DebouncedDoorbell } from '../poller/doorbell.js'
 import { Janitor } from '../poller/janitor.js'
 import { LeaseKeeper } from '../poller/lease-keeper.js'
 import { Poller } from '../poller/poller.js'
-import type { EventStore, InstanceRecord, Settlement } from '../store.js'
+import type { EventStore, InstanceRecord, Ring, Settlement } from '../store.js'
 import type { Health, OutboxStats } from './health.js'
 import { Publisher } from './publisher.js'
 import type { Settings } from './settings.js'
@@ -237,7 +237,7 @@ export class Machinery<Client> {
   async #start(): Promise<void> {
     const { logger } = this.#settings
     await this.#store.open({
-      onRing: (seq) => (seq === null ? this.poller.rescan() : this.poller.wake(seq)),
+      onRing: (ring) => this.#onRing(ring),
       onWarning: (message, error) => logger.warn(error === undefined ? {} : errorFields(error), message),
     })
     try {
@@ -252,6 +252,12 @@ export class Machinery<Client> {
     this.#started = true
     this.publisher.accepting = true
     this.poller.start()
+  }
+
+  #onRing(ring: Ring): void {
+    if (ring === null) this.poller.rescan()
+    else if (ring === 'ordered') this.poller.wakeOrdered()
+    else this.poller.wake(ring)
   }
 
   async #stop(): Promise<void> {

@@ -1,6 +1,6 @@
 import type { Clock, Timer } from '../core/clock.js'
 import { errorFields, type Logger } from '../observe/logger.js'
-import type { EventStore } from '../store.js'
+import type { EventStore, Ring } from '../store.js'
 
 const AT_MOST_EVERY_MS = 5
 
@@ -9,8 +9,9 @@ export class DebouncedDoorbell {
   readonly #store: Pick<EventStore, 'ring' | 'capabilities'>
   readonly #clock: Clock
   readonly #logger: Logger
-  #pending = false
-  #lowest: number | null = null
+  #lowest = Number.POSITIVE_INFINITY
+  #ordered = false
+  #all = false
   #timer: Timer | null = null
   #ringing: Promise<void> | null = null
 
@@ -21,11 +22,11 @@ export class DebouncedDoorbell {
   }
 
   /** Never throws; a ring that fails costs one poll interval. */
-  ring(lowestSeq: number | null): void {
+  ring(ring: Ring): void {
     if (!this.#store.capabilities.doorbell) return
-    if (lowestSeq !== null)
-      this.#lowest = this.#lowest === null ? lowestSeq : Math.min(this.#lowest, lowestSeq)
-    this.#pending = true
+    if (ring === null) this.#all = true
+    else if (ring === 'ordered') this.#ordered = true
+    else this.#lowest = Math.min(this.#lowest, ring)
     if (!this.#timer && !this.#ringing) this.#ring()
   }
 
@@ -46,17 +47,32 @@ export class DebouncedDoorbell {
     this.#disarm()
   }
 
+  get #pending(): boolean {
+    return this.#all || this.#ordered || this.#lowest < Number.POSITIVE_INFINITY
+  }
+
+  /** What waits, in as few rings as say all of it. */
+  #take(): Ring[] {
+    const rings: Ring[] = []
+    if (this.#all) rings.push(null)
+    else {
+      if (this.#lowest < Number.POSITIVE_INFINITY) rings.push(this.#lowest)
+      if (this.#ordered) rings.push('ordered')
+    }
+    this.#lowest = Number.POSITIVE_INFINITY
+    this.#ordered = false
+    this.#all = false
+    return rings
+  }
+
   #disarm(): void {
     this.#timer?.cancel()
     this.#timer = null
   }
 
   #ring(): void {
-    const lowest = this.#lowest
-    this.#lowest = null
-    this.#pending = false
-    this.#ringing = this.#store
-      .ring(lowest)
+    const rings = this.#take().map((ring) => this.#store.ring(ring))
+    this.#ringing = Promise.all(rings)
       .catch((error) => this.#logger.debug(errorFields(error), 'the doorbell could not be rung'))
       .then(() => {
         this.#ringing = null

@@ -84,6 +84,11 @@ export class Poller {
     if (!this.#waitsForRoom) this.#alarm.ring()
   }
 
+  /** There is something new in an ordering key. */
+  wakeOrdered(): void {
+    this.wake(null)
+  }
+
   /** Something will be due by then. */
   wakeIn(delayMs: number): void {
     this.#alarm.set(this.#options.clock.monotonic() + delayMs)

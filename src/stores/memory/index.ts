@@ -107,9 +107,9 @@ export function memoryStore(options: MemoryStoreOptions = {}): MemoryStore {
       await called('renewIfLeased')
       return renewIfLeased(database, now(), claims, leaseMs)
     },
-    async ring(lowestSeq) {
+    async ring(ring) {
       await called('ring')
-      for (const listener of [...listeners]) queueMicrotask(() => listener.onRing(lowestSeq))
+      for (const listener of [...listeners]) queueMicrotask(() => listener.onRing(ring))
     },
 
     async heartbeat(instance, stopped) {

@@ -1,4 +1,4 @@
-import type { StoreEvents } from '../../store.js'
+import type { Ring, StoreEvents } from '../../store.js'
 import { answered, type ListenSession, type PostgresDriver, type Query, statement } from './driver.js'
 
 // A notification has nothing to make durable, so its commit need not wait for the disk.
@@ -45,8 +45,8 @@ export class Doorbell {
     await listening?.close(false)
   }
 
-  async ring(lowestSeq: number | null): Promise<void> {
-    await this.query(notify, [this.#channel, lowestSeq === null ? '' : String(lowestSeq)])
+  async ring(ring: Ring): Promise<void> {
+    await this.query(notify, [this.#channel, ring === null ? '' : String(ring)])
   }
 
   /** Runs a statement on the listening connection: a half-open one is noticed by it and replaced. */
@@ -78,6 +78,7 @@ export class Doorbell {
 
   #onPayload(payload: string): void {
     if (payload.startsWith('?')) return void this.#heard?.(payload)
+    if (payload === 'ordered') return this.#events?.onRing('ordered')
     const seq = payload === '' ? Number.NaN : Number(payload)
     this.#events?.onRing(Number.isFinite(seq) ? seq : null)
   }

@@ -13,6 +13,7 @@ import type {
   EventStore,
   InstanceRecord,
   Migration,
+  Ring,
   Settlement,
   StoreCapabilities,
   StoreEvents,
@@ -188,8 +189,8 @@ export class PostgresStore<Client> implements EventStore<Client> {
     return settling.renewIfLeased(this.#sql.settles, this.#settles.query, claims, leaseMs)
   }
 
-  async ring(lowestSeq: number | null): Promise<void> {
-    if (this.capabilities.doorbell) await this.#doorbell.ring(lowestSeq)
+  async ring(ring: Ring): Promise<void> {
+    if (this.capabilities.doorbell) await this.#doorbell.ring(ring)
   }
 
   heartbeat(instance: InstanceRecord, stopped: boolean) {

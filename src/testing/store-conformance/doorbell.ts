@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import type { Ring } from '../../store.js'
 import type { Theme } from './suite.js'
 
 export const doorbell: Theme = {
@@ -49,7 +50,7 @@ export const doorbell: Theme = {
       'a ring after the store was opened again is heard',
       async (h) => {
         await h.store.close()
-        const heard: (number | null)[] = []
+        const heard: Ring[] = []
         await h.store.open({ onRing: (seq) => void heard.push(seq), onWarning: () => {} })
         await h.store.ring(7)
         await h.until(() => heard.length > 0)

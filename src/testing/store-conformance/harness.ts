@@ -3,11 +3,12 @@ import type {
   AppendOptions,
   AppendResult,
   AppendRow,
-  ClaimedRow,
   ClaimRequest,
   ClaimResult,
+  ClaimedRow,
   EventRecord,
   EventStore,
+  Ring,
   Settlement,
 } from '../../store.js'
 import { ANY, event, LONG_MS, onlyType } from './fixtures.js'
@@ -20,7 +21,7 @@ const SENTINEL = 'conformance.sentinel'
 /** One store under test and the shorthand that the suites share. Settings that a test does not name are harmless. */
 export class Harness<Client> {
   readonly store: EventStore<Client>
-  readonly rings: (number | null)[] = []
+  readonly rings: Ring[] = []
   readonly #subject: StoreUnderTest<Client>
   readonly #options: StoreConformanceOptions<Client>
   #tokens = 0
@@ -34,7 +35,7 @@ export class Harness<Client> {
   static async create<Client>(options: StoreConformanceOptions<Client>): Promise<Harness<Client>> {
     const harness = new Harness(await options.createStore(), options)
     await harness.store.migrate()
-    await harness.store.open({ onRing: (seq) => void harness.rings.push(seq), onWarning: () => {} })
+    await harness.store.open({ onRing: (ring) => void harness.rings.push(ring), onWarning: () => {} })
     return harness
   }
 
