@@ -6,7 +6,7 @@ import type { Delivery } from './delivery.js'
 
 const BATCH = 500
 /** Outcomes wait this long for company. */
-const WAIT_MS = 20
+const WAIT_MS = 5
 /** Workers pause while this many outcomes wait to be written. */
 const FULL = 4 * BATCH
 const RETRY_MS = [50, 200, 1_000, 2_000]
