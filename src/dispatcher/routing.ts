@@ -114,7 +114,7 @@ export class Routes {
       names: [...versions.keys()],
       versions: [...versions.values()],
       prefixes: [...prefixes],
-      except: this.#paused,
+      ...(this.#paused.length > 0 ? { except: this.#paused } : {}),
     }
     return this.#filter
   }

@@ -44,16 +44,17 @@ describe('DebouncedDoorbell', () => {
     ])
   })
 
-  it('prefers a seq that is known, and rings without one when none is', async () => {
+  it('says that everything is worth a look when anybody did, and otherwise what is new', async () => {
     const { bell, rings, clock } = world()
     bell.ring(null)
-    bell.ring(null)
     bell.ring(9)
-    bell.ring(null)
+    bell.ring('ordered')
     await clock.advance(5)
+    bell.ring(10)
     bell.ring(null)
+    bell.ring('ordered')
     await clock.advance(5)
-    expect(rings.map((one) => one.seq)).toEqual([null, 9, null])
+    expect(rings.map((one) => one.seq)).toEqual([null, 9, 'ordered', null])
   })
 
   it('does not ring for what was rung already', async () => {
