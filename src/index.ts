@@ -1,8 +1,9 @@
 export type { EventBus, EventHandler, EventPublisher, EventSubscriber, PublishOptions } from './bus.js'
 export * from './core/index.js'
+export type { BatchContext, BatchFunction, BatchResults } from './dispatcher/batcher.js'
 export type { Interceptor } from './dispatcher/interceptor.js'
 export type { CreateScope } from './dispatcher/invoke.js'
-export type { HandlerContext, HandlerFunction, HandlerOptions } from './dispatcher/routing.js'
+export type { HandlerContext, HandlerFunction, HandlerOptions, HandlerRetry } from './dispatcher/routing.js'
 export {
   type JsonLoggerOptions,
   jsonLogger,
@@ -21,8 +22,10 @@ export type {
 } from './observe/metrics.js'
 export type { DeadLetterSelection, DeadLetters } from './outbox/dead-letters.js'
 export type { Health, OutboxStats } from './outbox/health.js'
+export type { BatchHandlerOptions } from './outbox/registration.js'
 export type {
   DispatcherSettings,
+  OrderingSettings,
   OutboxOptions,
   PollerSettings,
   RetentionSettings,

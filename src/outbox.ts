@@ -7,11 +7,17 @@ import type { EventDefinition } from './core/define-event.js'
 import type { PublishableEvent } from './core/domain-event.js'
 import { AftercommitError, InvalidSettingError, NoActiveTransactionError } from './core/errors.js'
 import type { EventId } from './core/event-id.js'
+import type { BatchFunction } from './dispatcher/batcher.js'
 import type { HandlerFunction, HandlerOptions } from './dispatcher/routing.js'
 import { DeadLetters } from './outbox/dead-letters.js'
 import type { Health, OutboxStats } from './outbox/health.js'
 import { Machinery } from './outbox/machinery.js'
-import { type Route, registrationOf } from './outbox/registration.js'
+import {
+  type BatchHandlerOptions,
+  batchRegistrationOf,
+  type Route,
+  registrationOf,
+} from './outbox/registration.js'
 import { type OutboxOptions, type Settings, settingsOf } from './outbox/settings.js'
 import { TransactionScope } from './outbox/transaction-scope.js'
 import type { EventStore } from './store.js'
@@ -70,6 +76,58 @@ export class Outbox<Client = unknown> implements EventPublisher, AsyncDisposable
     if (definition) this.catalog.add(definition)
     this.#machinery.register(registration)
     return this
+  }
+
+  /**
+   * The same for a handler that takes many events at once. It returns nothing when all went well, or an array with an
+   * entry for each event: null, or what went wrong with it. Throwing fails the whole batch.
+   */
+  onBatch<T>(
+    event: EventDefinition<T>,
+    name: string,
+    options: BatchHandlerOptions,
+    handler: BatchFunction<T>,
+  ): this
+  onBatch<T>(
+    route: { readonly aggregateType: string; readonly type: EventDefinition<T> },
+    name: string,
+    options: BatchHandlerOptions,
+    handler: BatchFunction<T>,
+  ): this
+  onBatch(
+    event: string | { readonly aggregateType: string; readonly type: string },
+    name: string,
+    options: BatchHandlerOptions,
+    handler: BatchFunction,
+  ): this
+  onBatch(route: Route, name: string, options: BatchHandlerOptions, handler: BatchFunction<never>): this {
+    const { definition, registration } = batchRegistrationOf(route, name, handler as BatchFunction, options)
+    if (definition) this.catalog.add(definition)
+    this.#machinery.register(registration)
+    return this
+  }
+
+  /**
+   * No instance starts to handle events of this type, or any event at all, until `resume` is called. Handlers under
+   * way go on. It is kept in the database and outlives every process.
+   */
+  async pause(event: string | EventDefinition = '*'): Promise<void> {
+    await this.#store.pause(pausable(event))
+    await this.#machinery.pausesChanged()
+    this.#settings.logger.info({ event_type: pausable(event) }, 'paused')
+  }
+
+  /** False when it was not paused. Resuming one type does not resume it while everything is paused. */
+  async resume(event: string | EventDefinition = '*'): Promise<boolean> {
+    const resumed = await this.#store.resume(pausable(event))
+    await this.#machinery.pausesChanged()
+    if (resumed) this.#settings.logger.info({ event_type: pausable(event) }, 'resumed')
+    return resumed
+  }
+
+  /** The types that are paused; `*` when everything is. */
+  paused(): Promise<readonly string[]> {
+    return this.#store.paused()
   }
 
   /** Starts delivering. Safe to call twice; rejects when the database cannot be used. */
@@ -186,6 +244,12 @@ export class Outbox<Client = unknown> implements EventPublisher, AsyncDisposable
   #ambient(): TransactionScope<Client> | undefined {
     return currentTransaction(this) as TransactionScope<Client> | undefined
   }
+}
+
+function pausable(event: string | EventDefinition): string {
+  const type = typeof event === 'function' ? event.eventType : event
+  if (typeof type === 'string' && type.length >= 1 && (type === '*' || !type.endsWith('*'))) return type
+  throw new InvalidSettingError('event', 'must be a definition or the name of one event type; none for all')
 }
 
 export function createOutbox<Client>(options: OutboxOptions<Client>): Outbox<Client> {

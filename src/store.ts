@@ -93,6 +93,8 @@ export interface ClaimResult {
   readonly nextSeq: number
   /** How long until the next delayed row, of whatever type, is due; null when there is none or nobody looked. */
   readonly nextDueMs: number | null
+  /** Some ordering key has rows to be claimed, now or later; left out when nobody looked. */
+  readonly hasOrdered?: boolean
 }
 
 /** Rows of ordering keys: a key is entered through its first pending row only, and claimed as a whole run. */

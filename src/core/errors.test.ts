@@ -24,6 +24,9 @@ const samples: errors.AftercommitError[] = [
   new errors.PoolTooSmallError(1, 3),
   new errors.StoreNotMigratedError(),
   new errors.ProcessDiedError(),
+  new errors.HandlerGaveUpError('h', 3),
+  new errors.RetryAfter(1_000),
+  new errors.Unrecoverable(),
   new errors.AggregateHandlerError([new Error('x')]),
 ]
 

@@ -2,8 +2,11 @@ export { AftercommitError } from './errors/base.js'
 export {
   AggregateHandlerError,
   HandlerExistsError,
+  HandlerGaveUpError,
   HandlerTimeoutError,
   ProcessDiedError,
+  RetryAfter,
+  Unrecoverable,
   UnroutableEventError,
 } from './errors/delivery.js'
 export {

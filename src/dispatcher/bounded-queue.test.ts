@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { BoundedQueue } from './bounded-queue.js'
 
-const item = (bytes: number, name = '') => ({ bytes, name })
+const item = (bytes: number, name = '') => ({ weight: 1, runBytes: bytes, name })
 
 describe('BoundedQueue', () => {
   it('refuses a place beyond its capacity, and changes nothing by it', () => {
@@ -65,7 +65,7 @@ describe('BoundedQueue', () => {
   })
 
   it('keeps the order over more items than it ever compacts at once', () => {
-    const queue = new BoundedQueue<{ bytes: number; name: string }>(20_000, 1e9)
+    const queue = new BoundedQueue<ReturnType<typeof item>>(20_000, 1e9)
     const taken: string[] = []
     for (let n = 0; n < 10_000; n++) queue.add(item(1, String(n)))
     for (let n = 0; n < 9_000; n++) taken.push(queue.take()?.name ?? '')
@@ -88,12 +88,12 @@ describe('BoundedQueue', () => {
     fc.assert(
       fc.property(operations, fc.integer({ min: 1, max: 12 }), (steps, capacity) => {
         const maxBytes = 100
-        const queue = new BoundedQueue<{ bytes: number; name: string }>(capacity, maxBytes)
+        const queue = new BoundedQueue<ReturnType<typeof item>>(capacity, maxBytes)
         const reserved: number[] = []
-        const items: { bytes: number; name: string }[] = []
+        const items: ReturnType<typeof item>[] = []
         let names = 0
         for (const step of steps) {
-          const taken = [...reserved, ...items.map((one) => one.bytes)]
+          const taken = [...reserved, ...items.map((one) => one.runBytes)]
           const sum = taken.reduce((total, one) => total + one, 0)
           if (step.do === 'reserve') {
             const fits = taken.length < capacity && (taken.length === 0 || sum + step.bytes <= maxBytes)
@@ -112,7 +112,7 @@ describe('BoundedQueue', () => {
           } else if (step.do === 'take') {
             expect(queue.take()).toBe(items.shift())
           }
-          const left = [...reserved, ...items.map((one) => one.bytes)]
+          const left = [...reserved, ...items.map((one) => one.runBytes)]
           const leftBytes = left.reduce((total, one) => total + one, 0)
           expect(queue.length).toBe(items.length)
           expect(queue.room).toBe(Math.max(0, capacity - left.length))

@@ -1,5 +1,5 @@
 /** First in, first out, bounded by count and by bytes. A place is reserved first and filled, or cancelled, later. */
-export class BoundedQueue<T extends { readonly bytes: number }> {
+export class BoundedQueue<T extends { readonly weight: number; readonly runBytes: number }> {
   readonly capacity: number
   readonly maxBytes: number
   #items: (T | undefined)[] = []
@@ -46,8 +46,8 @@ export class BoundedQueue<T extends { readonly bytes: number }> {
 
   /** Reserves and fills, whatever the room; for what was already claimed. */
   add(item: T): void {
-    this.#taken++
-    this.#takenBytes += item.bytes
+    this.#taken += item.weight
+    this.#takenBytes += item.runBytes
     this.#items.push(item)
   }
 
@@ -59,7 +59,8 @@ export class BoundedQueue<T extends { readonly bytes: number }> {
       this.#items.splice(0, this.#head)
       this.#head = 0
     }
-    this.cancel(item.bytes)
+    this.#taken -= item.weight
+    this.#takenBytes -= item.runBytes
     return item
   }
 }

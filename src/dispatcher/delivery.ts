@@ -27,6 +27,8 @@ export class Delivery implements DeliveryInit {
   startedAt = 0
   running = false
   stuckReported = false
+  /** The next event of its ordering key in the same claim: started when this one is done, otherwise given back. */
+  next: Delivery | null = null
   #lost = false
   #controller: AbortController | undefined
 
@@ -40,6 +42,29 @@ export class Delivery implements DeliveryInit {
     this.suspect = init.suspect
     this.unroutable = init.unroutable
     this.bytes = init.event.payloadSize
+  }
+
+  /** It and all that follow it in its run. */
+  get run(): Delivery[] {
+    const run: Delivery[] = []
+    for (let one: Delivery | null = this; one; one = one.next) run.push(one)
+    return run
+  }
+
+  /** Parts with what follows it, and returns that. */
+  cut(): Delivery[] {
+    const rest = this.next?.run ?? []
+    this.next = null
+    return rest
+  }
+
+  /** Places that it takes in a queue, with those that follow it. */
+  get weight(): number {
+    return this.next === null ? 1 : 1 + this.next.weight
+  }
+
+  get runBytes(): number {
+    return this.next === null ? this.bytes : this.bytes + this.next.runBytes
   }
 
   /** Somebody else may work on the event by now. */

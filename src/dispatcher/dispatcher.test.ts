@@ -14,7 +14,8 @@ import { InFlight } from './in-flight.js'
 import { type HandlerFunction, type HandlerOptions, Routes } from './routing.js'
 import { Settler } from './settler.js'
 
-interface Setup extends Partial<Pick<DispatcherOptions, 'concurrency' | 'interceptors' | 'onUnroutable'>> {
+interface Setup
+  extends Partial<Pick<DispatcherOptions, 'concurrency' | 'interceptors' | 'onUnroutable' | 'haltsKeys'>> {
   readonly maxAttempts?: number
   readonly policy?: RetryPolicy
   readonly createScope?: DispatcherOptions['createScope']
@@ -57,6 +58,7 @@ function world(setup: Setup = {}) {
     routes,
     settler,
     retry: { maxAttempts: setup.maxAttempts ?? 10, policy: setup.policy ?? fixedDelay(100) },
+    haltsKeys: setup.haltsKeys ?? false,
     onUnroutable: setup.onUnroutable ?? 'dead',
     interceptors: setup.interceptors ?? [],
     createScope: setup.createScope,

@@ -2,15 +2,16 @@ import { captureContext } from '../ambient.js'
 import type { RetryPolicy } from '../core/backoff.js'
 import type { Clock } from '../core/clock.js'
 import { AggregateHandlerError, ProcessDiedError, UnroutableEventError } from '../core/errors.js'
-import { describeError, sanitizeText } from '../core/text.js'
 import { errorFields, type Logger, logs, type Redact } from '../observe/logger.js'
 import type { MetricsExporter } from '../observe/metrics.js'
-import type { Failure, Settlement } from '../store.js'
+import type { Settlement } from '../store.js'
 import type { BoundedQueue } from './bounded-queue.js'
 import type { Delivery } from './delivery.js'
+import { Gate, type Lane } from './gate.js'
 import type { InFlight } from './in-flight.js'
 import type { Interceptor } from './interceptor.js'
 import { type CreateScope, eventFields, invoke } from './invoke.js'
+import { doneOf, type HandlerFailure, NotStarted, Outcomes, settlementOf } from './outcome.js'
 import type { Registration, Routes } from './routing.js'
 import type { Settler } from './settler.js'
 
@@ -23,6 +24,8 @@ export interface DispatcherOptions {
   readonly routes: Routes
   readonly settler: Settler
   readonly retry: { readonly maxAttempts: number; readonly policy: RetryPolicy }
+  /** A dead event stops its ordering key. */
+  readonly haltsKeys: boolean
   readonly onUnroutable: 'dead' | 'retry'
   readonly interceptors: readonly Interceptor[]
   readonly createScope: CreateScope | undefined
@@ -44,9 +47,12 @@ export class Dispatcher {
   #starting = 0
   #turn = 0
   #paused = true
+  #eager = 0
+  readonly #outcomes: Outcomes
 
   constructor(options: DispatcherOptions) {
     this.#options = options
+    this.#outcomes = new Outcomes(options)
   }
 
   /** Fills a place in the hot queue that was reserved before the insert. */
@@ -58,30 +64,71 @@ export class Dispatcher {
     this.#wake()
   }
 
-  /** Queues what a claim brought. What still runs here is put off; while paused everything is given back. */
+  /** Queues what a claim brought, of each run the first. What still runs here is put off; while paused everything is given back. */
   cold(deliveries: readonly Delivery[]): void {
     const { inFlight, cold, settler, metrics } = this.#options
     for (const delivery of deliveries) {
-      if (this.#paused || inFlight.has(delivery.event.eventId)) {
+      const run = delivery.next === null ? [delivery] : delivery.run
+      if (this.#paused || run.some((one) => inFlight.has(one.event.eventId))) {
         const delayMs = this.#paused ? 0 : 1_000
-        settler.add(settlementOf(delivery, { outcome: 'release', delayMs }), delivery)
+        for (const one of run) settler.add(settlementOf(one, { outcome: 'release', delayMs }), one)
         continue
       }
-      inFlight.add(delivery)
+      for (const one of run) {
+        inFlight.add(one)
+        metrics?.count('cold_enqueued', 1, { eventType: one.event.eventType })
+      }
       cold.add(delivery)
-      metrics?.count('cold_enqueued', 1, { eventType: delivery.event.eventType })
     }
     this.#wake()
+  }
+
+  /** What was claimed and is not going to be handled. */
+  giveBack(deliveries: readonly Delivery[]): void {
+    for (const one of deliveries) this.#giveBack(one)
   }
 
   /** Nothing new is started from now on; what waits in the queues is returned. */
   pause(): Delivery[] {
     this.#paused = true
+    for (const lane of this.#options.routes.lanes) lane.giveBack()
+    return this.#takeAll().flatMap((one) => one.run)
+  }
+
+  /** Takes out of the queues what is paused by now. */
+  takePaused(): Delivery[] {
+    const { hot, cold, routes } = this.#options
+    for (const lane of routes.lanes) lane.giveBack()
+    const paused: Delivery[] = []
+    for (const one of this.#takeAll()) {
+      if (one.run.some(({ event }) => routes.isPaused(event.eventType))) paused.push(...one.run)
+      else (one.source === 'hot' ? hot : cold).add(one)
+    }
+    this.#wake()
+    return paused
+  }
+
+  /** While `work` runs batches do not wait for company. */
+  async eagerly<T>(work: () => Promise<T>): Promise<T> {
+    this.#eager++
+    this.#flushLanes()
+    try {
+      return await work()
+    } finally {
+      this.#eager--
+    }
+  }
+
+  #takeAll(): Delivery[] {
     const waiting: Delivery[] = []
     for (const queue of [this.#options.hot, this.#options.cold]) {
       for (let delivery = queue.take(); delivery; delivery = queue.take()) waiting.push(delivery)
     }
     return waiting
+  }
+
+  #flushLanes(): void {
+    for (const lane of this.#options.routes.lanes) lane.flush()
   }
 
   resume(): void {
@@ -104,11 +151,45 @@ export class Dispatcher {
     await undefined
     this.#starting--
     for (let delivery = this.#next(); delivery; delivery = this.#next()) {
-      const outcome = this.#begin(delivery)
-      if (outcome) this.#end(delivery, outcome instanceof Promise ? await outcome : outcome)
+      const lane = this.#laneOf(delivery)
+      if (lane) {
+        void this.#follow(delivery)
+        await lane.room()
+      } else if (delivery.next) await this.#follow(delivery)
+      else {
+        const outcome = this.#begin(delivery)
+        if (outcome) this.#end(delivery, outcome instanceof Promise ? await outcome : outcome)
+      }
       if (settler.full) await settler.whenRoom()
     }
     this.#workers--
+  }
+
+  /** A run: each event when the one before it is done. What is left after a failure is given back. */
+  async #follow(first: Delivery): Promise<void> {
+    for (let one: Delivery | null = first; one; one = one.next) {
+      const settlement: Settlement | null = await this.#begin(one)
+      if (settlement) this.#end(one, settlement)
+      if (settlement?.outcome === 'done' && !one.lost && !this.#mustStop(one)) continue
+      for (const rest of one.next?.run ?? []) this.#giveBack(rest)
+      return
+    }
+  }
+
+  #mustStop({ event }: Delivery): boolean {
+    return this.#paused || this.#options.routes.isPaused(event.eventType)
+  }
+
+  #giveBack(delivery: Delivery): void {
+    if (delivery.lost) this.#options.onDropped(delivery)
+    else this.#options.settler.add(settlementOf(delivery, { outcome: 'release', delayMs: 0 }), delivery)
+  }
+
+  /** Where it is going to wait without keeping a worker; null when it can run at once. */
+  #laneOf({ event }: Delivery): Lane | null {
+    const handlers = this.#options.routes.handlersOf(event)
+    for (const { lane } of handlers) if (lane) return lane
+    return null
   }
 
   /** Two hot ones for each cold one, as long as there are both. */
@@ -144,33 +225,35 @@ export class Dispatcher {
 
   /** Never throws or rejects. Promises are made only where a handler runs: this is the path of every event. */
   #attempt(delivery: Delivery): Settlement | Promise<Settlement> {
-    const { routes, retry, interceptors, onUnroutable } = this.#options
+    const { routes, interceptors, onUnroutable } = this.#options
     const { event } = delivery
     if (delivery.unroutable) {
       const failures = [{ handler: null, error: new UnroutableEventError(event.eventType) }]
       return onUnroutable === 'dead'
-        ? this.#dead(delivery, failures, [])
-        : this.#failed(delivery, failures, [])
+        ? this.#outcomes.dead(delivery, failures, [])
+        : this.#outcomes.unroutable(delivery, failures)
     }
-    if (delivery.attempts >= retry.maxAttempts) {
-      return this.#dead(delivery, [{ handler: null, error: new ProcessDiedError() }], [], 0)
+    const every = routes.handlersOf(event)
+    if (every.length === 0) return settlementOf(delivery, { outcome: 'release', delayMs: 1_000 })
+    const handlers = this.#outcomes.left(every, delivery)
+    if (handlers.length === 0 && delivery.attempts > 0 && every.some((one) => !wasHandledBy(delivery, one))) {
+      return this.#outcomes.dead(delivery, [{ handler: null, error: new ProcessDiedError() }], [], 0)
     }
     try {
       event.decodePayload()
     } catch (error) {
-      return this.#dead(delivery, [{ handler: null, error }], [])
+      return this.#outcomes.dead(delivery, [{ handler: null, error }], [])
     }
-    let handlers = routes.handlersOf(event)
-    if (handlers.length === 0) return settlementOf(delivery, { outcome: 'release', delayMs: 1_000 })
-    if (delivery.handledBy.length > 0) {
-      handlers = handlers.filter((one) => !delivery.handledBy.includes(one.name))
-    }
-    return interceptors.length === 0 && handlers.length === 1
+    return interceptors.length === 0 && handlers.length === 1 && every.length === 1
       ? this.#single(handlers[0] as Registration, delivery)
-      : this.#several(handlers, delivery)
+      : this.#several(handlers, every, delivery)
   }
 
-  async #several(handlers: readonly Registration[], delivery: Delivery): Promise<Settlement> {
+  async #several(
+    handlers: readonly Registration[],
+    every: readonly Registration[],
+    delivery: Delivery,
+  ): Promise<Settlement> {
     const failures: HandlerFailure[] = []
     const succeeded: string[] = []
     if (await this.#before(delivery, failures)) {
@@ -182,16 +265,18 @@ export class Dispatcher {
       })
     }
     await this.#after(delivery, failures)
-    return failures.length === 0 ? doneOf(delivery) : this.#failed(delivery, failures, succeeded)
+    return failures.length === 0
+      ? this.#outcomes.succeeded(delivery, every, succeeded)
+      : this.#outcomes.failed(delivery, every, failures, succeeded)
   }
 
   /** The common case without the arrays of the general one. */
   async #single(handler: Registration, delivery: Delivery): Promise<Settlement> {
     try {
-      await invoke(handler, delivery, this.#options)
+      await (handler.lane ? this.#inLane(handler, delivery) : invoke(handler, delivery, this.#options))
     } catch (error) {
       this.#noteHandled(handler, delivery, error, false)
-      return this.#failed(delivery, [{ handler: handler.name, error }], [])
+      return this.#outcomes.failed(delivery, [handler], [{ handler: handler.name, error }], [])
     }
     this.#noteHandled(handler, delivery, null, true)
     return doneOf(delivery)
@@ -200,13 +285,31 @@ export class Dispatcher {
   /** Never rejects: what one handler throws does not stop the others. */
   async #run(handler: Registration, delivery: Delivery): Promise<{ thrown: unknown } | null> {
     try {
-      await invoke(handler, delivery, this.#options)
+      await (handler.lane ? this.#inLane(handler, delivery) : invoke(handler, delivery, this.#options))
     } catch (thrown) {
       this.#noteHandled(handler, delivery, thrown, false)
       return { thrown }
     }
     this.#noteHandled(handler, delivery, null, true)
     return null
+  }
+
+  /** Rejects with NotStarted when its turn never came, or came too late. */
+  async #inLane(handler: Registration, delivery: Delivery): Promise<void> {
+    const { lane } = handler
+    if (!(lane instanceof Gate)) {
+      const result = invoke(handler, delivery, this.#options)
+      if (this.#eager > 0) this.#flushLanes()
+      await result
+      return
+    }
+    await lane.enter()
+    try {
+      if (delivery.lost || this.#options.clock.monotonic() >= delivery.leasedUntil) throw new NotStarted()
+      await invoke(handler, delivery, this.#options)
+    } finally {
+      lane.leave()
+    }
   }
 
   async #before(delivery: Delivery, failures: HandlerFailure[]): Promise<boolean> {
@@ -233,6 +336,7 @@ export class Dispatcher {
   }
 
   #noteHandled(handler: Registration, delivery: Delivery, error: unknown, succeeded: boolean): void {
+    if (error instanceof NotStarted) return
     const { clock, logger, metrics, redact } = this.#options
     if (metrics) {
       const labels = { eventType: delivery.event.eventType, handler: handler.name }
@@ -249,66 +353,10 @@ export class Dispatcher {
     if (succeeded) logger.info({ ...fields, outcome: 'done' }, 'event handled')
     else logger.warn({ ...fields, outcome: 'failed', ...errorFields(error, redact) }, 'handler failed')
   }
-
-  #failed(delivery: Delivery, failures: readonly HandlerFailure[], succeeded: readonly string[]): Settlement {
-    const attempts = delivery.attempts + 1
-    const { maxAttempts, policy } = this.#options.retry
-    if (attempts >= maxAttempts) return this.#dead(delivery, failures, succeeded)
-    return settlementOf(delivery, {
-      outcome: 'retry',
-      delayMs: delayOf(policy, attempts, failures[0]?.error),
-      attempts: 1,
-      ...this.#story(delivery, failures, succeeded),
-    })
-  }
-
-  #dead(
-    delivery: Delivery,
-    failures: readonly HandlerFailure[],
-    succeeded: readonly string[],
-    attempts = 1,
-  ): Settlement {
-    return settlementOf(delivery, {
-      outcome: 'dead',
-      delayMs: 0,
-      attempts,
-      ...this.#story(delivery, failures, succeeded),
-    })
-  }
-
-  #story(delivery: Delivery, failures: readonly HandlerFailure[], succeeded: readonly string[]) {
-    const described = failures.map(({ handler, error }): Failure => {
-      const { name, message } = describeError(error)
-      return {
-        handler,
-        instance: this.#options.instance,
-        message: sanitizeText(`${name}: ${message}`, 4_000),
-      }
-    })
-    const error = described
-      .map((one) => (one.handler ? `${one.handler}: ${one.message}` : one.message))
-      .join('\n')
-    return { error, failures: described, handledBy: [...delivery.handledBy, ...succeeded] }
-  }
 }
 
-interface HandlerFailure {
-  readonly handler: string | null
-  readonly error: unknown
-}
-
-type Outcome = Settlement extends infer One
-  ? One extends unknown
-    ? Omit<One, 'eventId' | 'token'>
-    : never
-  : never
-
-export function settlementOf(delivery: Delivery, outcome: Outcome): Settlement {
-  return { eventId: delivery.event.eventId, token: delivery.token, ...outcome } as Settlement
-}
-
-function doneOf(delivery: Delivery): Settlement {
-  return { eventId: delivery.event.eventId, token: delivery.token, outcome: 'done' }
+function wasHandledBy({ handledBy }: Delivery, { name }: Registration): boolean {
+  return handledBy.includes(name)
 }
 
 function combined(failures: readonly HandlerFailure[], eventType: string): unknown | null {
@@ -318,17 +366,4 @@ function combined(failures: readonly HandlerFailure[], eventType: string): unkno
     failures.map((failure) => failure.error),
     eventType,
   )
-}
-
-/** A hundred years: later moments are no dates for a database. */
-const LONGEST_DELAY_MS = 3_155_760_000_000
-
-/** A policy that throws or answers nonsense must not lose the event: a minute is as good as any. */
-function delayOf(policy: RetryPolicy, attempts: number, error: unknown): number {
-  try {
-    const delay = policy.delayMs(attempts, error)
-    return Number.isFinite(delay) && delay >= 0 ? Math.min(delay, LONGEST_DELAY_MS) : 60_000
-  } catch {
-    return 60_000
-  }
 }

@@ -21,7 +21,7 @@ class Context implements HandlerContext {
   readonly attempt: number
   readonly scope: unknown
   readonly #delivery: Delivery
-  readonly #handler: string
+  readonly handler: string
   readonly #logger: Logger
   readonly #timeout: AbortController | undefined
   #signal: AbortSignal | undefined
@@ -38,7 +38,7 @@ class Context implements HandlerContext {
     this.scope = scope
     this.#timeout = timeout
     this.#delivery = delivery
-    this.#handler = handler
+    this.handler = handler
     this.#logger = logger
   }
 
@@ -51,7 +51,7 @@ class Context implements HandlerContext {
   get log(): Logger {
     this.#log ??= withFields(this.#logger, {
       ...eventFields(this.#delivery.event),
-      handler: this.#handler,
+      handler: this.handler,
       attempt: this.attempt,
     })
     return this.#log

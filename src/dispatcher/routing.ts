@@ -1,14 +1,19 @@
+import type { RetryPolicy } from '../core/backoff.js'
 import type { EventCatalog } from '../core/catalog.js'
 import type { EventEnvelope } from '../core/envelope.js'
 import { HandlerExistsError, InvalidEventError } from '../core/errors.js'
 import type { Logger } from '../observe/logger.js'
 import type { TypeFilter } from '../store.js'
+import type { Batcher } from './batcher.js'
+import type { Gate } from './gate.js'
 
 export interface HandlerContext {
   /** 1 for the first try. */
   readonly attempt: number
   /** Fires on the shutdown deadline, the handler's timeout, or a lost lease. */
   readonly signal: AbortSignal
+  /** The name of the handler. */
+  readonly handler: string
   /** With the event's ids bound. */
   readonly log: Logger
   /** What `createScope` returned for this call. */
@@ -22,6 +27,15 @@ export interface HandlerOptions {
   readonly exclusive?: boolean
   /** A handler that takes longer counts as failed. Default: no limit. */
   readonly timeoutMs?: number
+  /** Calls at the same time, in one process. Default: as many as `dispatcher.concurrency` allows. */
+  readonly concurrency?: number
+  /** In the place of the outbox's own. */
+  readonly retry?: HandlerRetry
+}
+
+export interface HandlerRetry {
+  readonly maxAttempts?: number
+  readonly policy?: RetryPolicy
 }
 
 export interface Registration {
@@ -31,6 +45,9 @@ export interface Registration {
   readonly aggregateType: string | null
   readonly exclusive: boolean
   readonly timeoutMs: number
+  readonly retry?: HandlerRetry | undefined
+  /** Its calls wait here for their turn, or for company, and keep no worker meanwhile. */
+  readonly lane?: Gate | Batcher | undefined
 }
 
 export const ANY_VERSION = 2_147_483_647
@@ -40,6 +57,7 @@ const NONE: readonly Registration[] = []
 export class Routes {
   readonly #catalog: EventCatalog
   readonly #all: Registration[] = []
+  readonly lanes: (Gate | Batcher)[] = []
   #found = new Map<string, Map<string, readonly Registration[]>>()
   #filter: TypeFilter | null = null
   #paused: readonly string[] = []
@@ -62,6 +80,7 @@ export class Routes {
       }
     }
     this.#all.push(registration)
+    if (registration.lane) this.lanes.push(registration.lane)
     this.#found = new Map()
     this.#filter = null
   }
@@ -84,7 +103,8 @@ export class Routes {
 
   /** Event types that are not to be taken; `*` for all. True when that changes anything. */
   pause(types: readonly string[]): boolean {
-    if (types.length === this.#paused.length && types.every((type) => this.#paused.includes(type))) return false
+    if (types.length === this.#paused.length && types.every((type) => this.#paused.includes(type)))
+      return false
     this.#paused = [...types]
     this.#filter = null
     return true

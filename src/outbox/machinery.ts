@@ -1,17 +1,19 @@
 import type { EventCatalog } from '../core/catalog.js'
 import type { Clock, Timer } from '../core/clock.js'
 import { AftercommitError } from '../core/errors.js'
+import { Batcher } from '../dispatcher/batcher.js'
 import { BoundedQueue } from '../dispatcher/bounded-queue.js'
 import type { Delivery } from '../dispatcher/delivery.js'
-import { Dispatcher, settlementOf } from '../dispatcher/dispatcher.js'
+import { Dispatcher } from '../dispatcher/dispatcher.js'
 import { InFlight } from '../dispatcher/in-flight.js'
 import { eventFields } from '../dispatcher/invoke.js'
+import { settlementOf } from '../dispatcher/outcome.js'
 import { type Registration, Routes } from '../dispatcher/routing.js'
 import { Settler } from '../dispatcher/settler.js'
 import { errorFields, loggable } from '../observe/logger.js'
 import { DebouncedDoorbell } from '../poller/doorbell.js'
 import { Janitor } from '../poller/janitor.js'
-import { LeaseKeeper } from '../poller/lease-keeper.js'
+import { LeaseKeeper, leaseLost } from '../poller/lease-keeper.js'
 import { Poller } from '../poller/poller.js'
 import type { EventStore, InstanceRecord, Ring, Settlement } from '../store.js'
 import type { Health, OutboxStats } from './health.js'
@@ -75,6 +77,7 @@ export class Machinery<Client> {
       inFlight: this.#inFlight,
       settler: this.#settler,
       retry: { maxAttempts: settings.maxAttempts, policy: settings.retryPolicy },
+      haltsKeys: settings.onDeadKey === 'halt',
       onUnroutable: settings.onUnroutable,
       interceptors: settings.interceptors,
       createScope: settings.createScope,
@@ -124,7 +127,30 @@ export class Machinery<Client> {
 
   register(registration: Registration): void {
     this.#routes.add(registration)
+    if (registration.lane instanceof Batcher) {
+      registration.lane.use({
+        clock: this.#settings.clock,
+        outlives: (eventId, run) => this.#inFlight.outlives(eventId, run),
+      })
+    }
     this.#janitor.registerAgain()
+    this.poller.rescan()
+  }
+
+  /** Reads what is paused and acts on it: what waits in memory is given back, what runs goes on. */
+  async readPauses(): Promise<void> {
+    this.#applyPauses(await this.#store.paused())
+  }
+
+  /** Here and everywhere else. */
+  async pausesChanged(): Promise<void> {
+    await this.readPauses()
+    this.#doorbell.ring(null)
+  }
+
+  #applyPauses(types: readonly string[]): void {
+    if (!this.#routes.pause(types)) return
+    for (const delivery of this.#dispatcher.takePaused()) this.#giveBack(delivery)
     this.poller.rescan()
   }
 
@@ -228,10 +254,12 @@ export class Machinery<Client> {
 
   /** Until everything that is in memory is handled and written. */
   #quiet(): Promise<void> {
-    return this.#settler.eagerly(async () => {
-      await this.#inFlight.idle()
-      await this.#settler.flush()
-    })
+    return this.#settler.eagerly(() =>
+      this.#dispatcher.eagerly(async () => {
+        await this.#inFlight.idle()
+        await this.#settler.flush()
+      }),
+    )
   }
 
   async #start(): Promise<void> {
@@ -242,6 +270,7 @@ export class Machinery<Client> {
     })
     try {
       await this.#janitor.start()
+      await this.readPauses()
     } catch (error) {
       await this.#store.close()
       throw error
@@ -255,8 +284,12 @@ export class Machinery<Client> {
   }
 
   #onRing(ring: Ring): void {
-    if (ring === null) this.poller.rescan()
-    else if (ring === 'ordered') this.poller.wakeOrdered()
+    if (ring === null) {
+      this.poller.rescan()
+      this.readPauses().catch((error) =>
+        this.#settings.logger.warn(errorFields(error), 'what is paused could not be read'),
+      )
+    } else if (ring === 'ordered') this.poller.wakeOrdered()
     else this.poller.wake(ring)
   }
 
@@ -324,10 +357,13 @@ export class Machinery<Client> {
     if (delivery) this.#forget(delivery)
     if (!settled) {
       if (!delivery) return
+      // Somebody else works on the key.
+      for (const one of delivery.next?.run ?? []) one.lose(leaseLost())
       metrics?.count('lease_lost', 1, { eventType: delivery.event.eventType })
       logger.warn(eventFields(delivery.event), 'the lease was lost before the outcome could be written')
       return
     }
+    if (delivery?.event.orderingKey !== undefined) this.#keyMovedOn()
     if (settlement.outcome === 'done') this.#counters.done++
     else if (settlement.outcome === 'retry') {
       this.#counters.failed++
@@ -338,9 +374,16 @@ export class Machinery<Client> {
       this.#announceDead(delivery, settlement)
     } else if (settlement.outcome === 'release') {
       // Scans have passed it: whoever can handle it looks at everything once.
+      if (delivery?.event.orderingKey !== undefined) return
       if (settlement.delayMs === 0) this.lookAgain()
       else this.poller.wakeIn(settlement.delayMs)
     }
+  }
+
+  /** The next event of an ordering key can be claimed, by whoever comes first. */
+  #keyMovedOn(): void {
+    this.poller.wakeOrdered()
+    this.#doorbell.ring('ordered')
   }
 
   #announceDead(delivery: Delivery, { attempts, error }: { attempts: number; error: string }): void {

@@ -33,7 +33,10 @@ export interface Pending {
   readonly timed: boolean
 }
 
-type Announced = Pick<EventEnvelope, 'eventId' | 'eventType' | 'aggregateType' | 'metadata' | 'payloadSize'>
+type Announced = Pick<
+  EventEnvelope,
+  'eventId' | 'eventType' | 'aggregateType' | 'orderingKey' | 'metadata' | 'payloadSize'
+>
 
 export interface PublisherOptions<Client> {
   readonly store: EventStore<Client>
@@ -101,10 +104,11 @@ export class Publisher<Client> {
       event,
       token: pending[at]?.hot ? hotToken : null,
       delayMs: options.delayMs,
-      deliverAt: options.deliverAt,
+      // It may be written later, when the caller has changed its Date.
+      deliverAt: options.deliverAt && new Date(options.deliverAt),
     }))
     const ids = given.map((event) => event.eventId)
-    const mayWait = options.onDuplicate !== 'ignore' && events.every(hasNewId)
+    const mayWait = events.length > 0 && options.onDuplicate !== 'ignore' && events.every(hasNewId)
     try {
       if (mayWait && session?.appendLater) await this.#appendLater(session, rows, pending)
       else return { ids, pending: await this.#appendNow(client, rows, pending, options) }
@@ -149,7 +153,7 @@ export class Publisher<Client> {
 
   /** Lets the transaction ring the doorbell itself, for the rows that this process leaves to others. */
   ringWith(session: TransactionSession<Client>, pending: readonly Pending[]): boolean {
-    const cold = pending.filter((one) => !one.hot && !one.timed)
+    const cold = pending.filter((one) => !one.hot && !one.timed && !isOrdered(one))
     if (cold.length === 0 || !session.ringAfterCommit || !this.#options.doorbell.lend()) return false
     const onlyLate = cold.length === 1 && cold.every(isUnwritten)
     session.ringAfterCommit({ lowestSeq: () => lowestOf(cold), onlyLate })
@@ -161,15 +165,21 @@ export class Publisher<Client> {
     let lowest: number | null = null
     let mine = false
     let timed = false
+    let ordered = false
     for (const one of pending) {
       this.#audit(one.event)
       if (one.hot && this.#goHot(one)) continue
       timed ||= one.timed
-      if (one.timed) continue
+      ordered ||= isOrdered(one)
+      if (one.timed || isOrdered(one)) continue
       lowest = lowest === null ? one.seq : Math.min(lowest, one.seq)
       mine ||= this.#options.routes.handlersOf(one.event).length > 0
     }
     if (timed) this.#options.lookAgain()
+    if (ordered) {
+      this.#options.poller.wakeOrdered()
+      this.#options.doorbell.ring('ordered')
+    }
     if (lowest === null) return
     if (mine) this.#options.poller.wake(lowest)
     if (!rung) this.#options.doorbell.ring(lowest)
@@ -184,11 +194,15 @@ export class Publisher<Client> {
   nudge(pending: readonly Pending[]): void {
     if (pending.length === 0) return
     const lowest = lowestOf(pending)
+    const ordered = pending.some(isOrdered)
     for (const delay of [10, 100, 1_000]) {
       const timer = this.#options.clock.setTimer(() => {
         this.#nudges.delete(timer)
         this.#options.poller.wake(lowest)
         this.#options.doorbell.ring(lowest)
+        if (!ordered) return
+        this.#options.poller.wakeOrdered()
+        this.#options.doorbell.ring('ordered')
       }, delay)
       timer.unref?.()
       this.#nudges.add(timer)
@@ -226,7 +240,8 @@ export class Publisher<Client> {
   /** A place in the hot queue, when this process is going to handle the event itself. */
   #reserve(event: EventEnvelope): boolean {
     const { hot, routes, clock, logger, metrics } = this.#options
-    if (!this.accepting || routes.handlersOf(event).length === 0) return false
+    if (!this.accepting || event.orderingKey !== undefined || routes.isPaused(event.eventType)) return false
+    if (routes.handlersOf(event).length === 0) return false
     if (hot.reserve(event.payloadSize)) return true
     metrics?.count('hot_dropped', 1, { eventType: event.eventType })
     const now = clock.monotonic()
@@ -243,12 +258,17 @@ export class Publisher<Client> {
   }
 }
 
-function lightOf({ eventId, eventType, aggregateType, metadata, payloadSize }: EventEnvelope): Announced {
-  return { eventId, eventType, aggregateType, metadata, payloadSize }
+function lightOf(event: EventEnvelope): Announced {
+  const { eventId, eventType, aggregateType, orderingKey, metadata, payloadSize } = event
+  return { eventId, eventType, aggregateType, orderingKey, metadata, payloadSize }
 }
 
 function setSeqs(pending: readonly Pending[], seqs: ReadonlyMap<string, number>): void {
   for (const one of pending) one.seq = seqs.get(one.event.eventId) ?? Number.NaN
+}
+
+function isOrdered({ event }: Pending): boolean {
+  return event.orderingKey !== undefined
 }
 
 function isUnwritten({ seq }: Pending): boolean {

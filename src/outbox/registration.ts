@@ -1,11 +1,25 @@
 import type { EventDefinition } from '../core/define-event.js'
 import { InvalidSettingError } from '../core/errors.js'
 import { isClean } from '../core/text.js'
-import type { HandlerFunction, HandlerOptions, Registration } from '../dispatcher/routing.js'
+import { Batcher, type BatchFunction } from '../dispatcher/batcher.js'
+import { Gate } from '../dispatcher/gate.js'
+import type { HandlerFunction, HandlerOptions, HandlerRetry, Registration } from '../dispatcher/routing.js'
 import { known } from './settings.js'
 
 type EventName = string | EventDefinition
 export type Route = EventName | { readonly aggregateType: string; readonly type: EventName }
+
+export interface BatchHandlerOptions extends HandlerOptions {
+  /** Events in one call, at most. */
+  readonly size: number
+  /** How long an event waits for others. Default 50. */
+  readonly waitMs?: number
+}
+
+interface Registered {
+  readonly definition: EventDefinition | undefined
+  readonly registration: Registration
+}
 
 const NAME = 'must be a string of 1 to 255 characters without control characters'
 
@@ -19,16 +33,77 @@ export function registrationOf(
   name: string,
   handle: HandlerFunction,
   options: HandlerOptions,
-): { definition: EventDefinition | undefined; registration: Registration } {
-  if (!isName(name)) throw new InvalidSettingError('handler name', NAME)
-  if (typeof handle !== 'function') {
-    throw new InvalidSettingError(`handler ${name}`, 'must be a function: on(event, name, handler)')
+): Registered {
+  checkHandler(name, handle, 'on(event, name, handler)')
+  known('', options, ['timeoutMs', 'exclusive', 'concurrency', 'retry'])
+  const { timeoutMs, concurrency, exclusive, retry } = checkedOptions(options)
+  const lane = concurrency === Number.POSITIVE_INFINITY ? undefined : new Gate(concurrency)
+  const { definition, ...routed } = routeOf(route, name)
+  return { definition, registration: { name, handle, ...routed, exclusive, timeoutMs, retry, lane } }
+}
+
+/** The same for `onBatch()`: to the dispatcher it is a handler that resolves with the batch its event is part of. */
+export function batchRegistrationOf(
+  route: Route,
+  name: string,
+  handle: BatchFunction,
+  options: BatchHandlerOptions,
+): Registered {
+  checkHandler(name, handle, 'onBatch(event, name, { size }, handler)')
+  if (typeof options !== 'object' || options === null) throw new InvalidSettingError('size', MISSING_SIZE)
+  known('', options, ['size', 'waitMs', 'timeoutMs', 'exclusive', 'concurrency', 'retry'])
+  const { size, waitMs = 50 } = options
+  if (!Number.isSafeInteger(size) || size < 1) throw new InvalidSettingError('size', MISSING_SIZE)
+  if (!Number.isFinite(waitMs) || waitMs < 0) {
+    throw new InvalidSettingError('waitMs', 'must be a number of milliseconds')
   }
-  known('', options, ['timeoutMs', 'exclusive'])
-  const { timeoutMs = 0, exclusive = false } = options
+  const { timeoutMs, exclusive, retry } = checkedOptions(options)
+  const concurrency = options.concurrency ?? 1
+  const lane = new Batcher({ name, size, waitMs, concurrency, timeoutMs, handle })
+  const { definition, ...routed } = routeOf(route, name)
+  const add: HandlerFunction = (event, context) => lane.add(event, context)
+  // The batch has its own timeout: waiting for company does not count.
+  return { definition, registration: { name, handle: add, ...routed, exclusive, timeoutMs: 0, retry, lane } }
+}
+
+const MISSING_SIZE = 'must be a whole number, 1 or more: onBatch(event, name, { size: 100 }, handler)'
+
+function checkHandler(name: unknown, handle: unknown, usage: string): void {
+  if (!isName(name)) throw new InvalidSettingError('handler name', NAME)
+  if (typeof handle !== 'function')
+    throw new InvalidSettingError(`handler ${name}`, `must be a function: ${usage}`)
+}
+
+function checkedOptions(options: HandlerOptions) {
+  const { timeoutMs = 0, exclusive = false, concurrency = Number.POSITIVE_INFINITY, retry } = options
   if (!Number.isFinite(timeoutMs) || timeoutMs < 0) {
     throw new InvalidSettingError('timeoutMs', 'must be a number of milliseconds')
   }
+  if (concurrency !== Number.POSITIVE_INFINITY && !(Number.isSafeInteger(concurrency) && concurrency >= 1)) {
+    throw new InvalidSettingError('concurrency', 'must be a whole number, 1 or more')
+  }
+  checkRetry(retry)
+  return { timeoutMs, exclusive, concurrency, retry }
+}
+
+function checkRetry(retry: HandlerRetry | undefined): void {
+  if (retry === undefined) return
+  if (typeof retry !== 'object' || retry === null)
+    throw new InvalidSettingError('retry', 'must be an object of settings')
+  known('retry.', retry, ['maxAttempts', 'policy'])
+  const { maxAttempts, policy } = retry
+  if (maxAttempts !== undefined && !(Number.isSafeInteger(maxAttempts) && maxAttempts >= 1)) {
+    throw new InvalidSettingError('retry.maxAttempts', 'must be a whole number, 1 or more')
+  }
+  if (policy !== undefined && typeof policy.delayMs !== 'function') {
+    throw new InvalidSettingError('retry.policy', 'must have a delayMs() function; see exponentialBackoff()')
+  }
+}
+
+function routeOf(
+  route: Route,
+  name: string,
+): Pick<Registration, 'eventType' | 'aggregateType'> & { definition: EventDefinition | undefined } {
   const bound = typeof route === 'object' && route !== null
   const type = bound ? route.type : route
   const definition = typeof type === 'function' ? type : undefined
@@ -38,15 +113,5 @@ export function registrationOf(
   }
   const aggregateType = bound ? route.aggregateType : null
   if (aggregateType !== null && !isName(aggregateType)) throw new InvalidSettingError('aggregateType', NAME)
-  return {
-    definition,
-    registration: {
-      name,
-      handle,
-      eventType,
-      aggregateType,
-      exclusive,
-      timeoutMs,
-    },
-  }
+  return { definition, eventType, aggregateType }
 }

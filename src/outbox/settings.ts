@@ -47,9 +47,16 @@ export interface RetrySettings {
   readonly policy?: RetryPolicy
 }
 
+export interface OrderingSettings {
+  /** What a dead event does to its ordering key: it goes on, or waits until somebody acts. Default `continue`. */
+  readonly onDead?: 'continue' | 'halt'
+}
+
 export interface RetentionSettings {
   /** How long done events are kept. Default 7 days; 0 deletes on completion and is the fastest. */
   readonly doneMs?: number
+  /** How long it is remembered what an exactly-once handler has processed. Default 30 days. */
+  readonly processedMs?: number
 }
 
 export interface OutboxOptions<Client> {
@@ -59,6 +66,7 @@ export interface OutboxOptions<Client> {
   readonly dispatcher?: DispatcherSettings
   readonly poller?: PollerSettings
   readonly retry?: RetrySettings
+  readonly ordering?: OrderingSettings
   readonly retention?: RetentionSettings
   /** JSON lines on standard output by default; a pino instance fits as it is. */
   readonly logger?: Logger
@@ -70,6 +78,8 @@ export interface OutboxOptions<Client> {
   readonly clock?: Clock
 }
 
+const DAY_MS = 24 * 3_600_000
+
 export type Settings = ReturnType<typeof settingsOf>
 
 /** Fills in the defaults; refuses bad values with an error that names the setting. */
@@ -78,8 +88,8 @@ export function settingsOf<Client>(options: OutboxOptions<Client>) {
     throw new InvalidSettingError('store', 'must be a store; pass for example store: postgresStore(pool)')
   }
   known('', options, OUTBOX)
-  const { dispatcher = {}, poller = {}, retry = {}, retention = {} } = options
-  for (const [name, group] of Object.entries({ dispatcher, poller, retry, retention })) {
+  const { dispatcher = {}, poller = {}, retry = {}, ordering = {}, retention = {} } = options
+  for (const [name, group] of Object.entries({ dispatcher, poller, retry, ordering, retention })) {
     if (typeof group !== 'object' || group === null || Array.isArray(group)) {
       throw new InvalidSettingError(name, 'must be an object of settings')
     }
@@ -87,7 +97,8 @@ export function settingsOf<Client>(options: OutboxOptions<Client>) {
   known('dispatcher.', dispatcher, DISPATCHER)
   known('poller.', poller, POLLER)
   known('retry.', retry, ['maxAttempts', 'policy'])
-  known('retention.', retention, ['doneMs'])
+  known('ordering.', ordering, ['onDead'])
+  known('retention.', retention, ['doneMs', 'processedMs'])
   const settings = {
     concurrency: whole('dispatcher.concurrency', dispatcher.concurrency, 4, 1),
     hotQueueSize: whole('dispatcher.hotQueueSize', dispatcher.hotQueueSize, 1_000, 1),
@@ -105,7 +116,9 @@ export function settingsOf<Client>(options: OutboxOptions<Client>) {
     skipRecentMs: whole('poller.skipRecentMs', poller.skipRecentMs, 0, 0),
     maxAttempts: whole('retry.maxAttempts', retry.maxAttempts ?? retry.policy?.maxAttempts, 10, 1),
     retryPolicy: retry.policy ?? exponentialBackoff(200, 60_000),
-    doneMs: whole('retention.doneMs', retention.doneMs, 7 * 24 * 3_600_000, 0),
+    onDeadKey: ordering.onDead ?? 'continue',
+    doneMs: whole('retention.doneMs', retention.doneMs, 7 * DAY_MS, 0),
+    processedMs: whole('retention.processedMs', retention.processedMs, 30 * DAY_MS, 1),
     logger: options.logger ?? jsonLogger(),
     metrics: options.metrics,
     redact: options.redact,
@@ -114,6 +127,9 @@ export function settingsOf<Client>(options: OutboxOptions<Client>) {
   }
   if (settings.onUnroutable !== 'dead' && settings.onUnroutable !== 'retry') {
     throw new InvalidSettingError('dispatcher.onUnroutable', "must be 'dead' or 'retry'")
+  }
+  if (settings.onDeadKey !== 'continue' && settings.onDeadKey !== 'halt') {
+    throw new InvalidSettingError('ordering.onDead', "must be 'continue' or 'halt'")
   }
   if (typeof settings.retryPolicy.delayMs !== 'function') {
     throw new InvalidSettingError('retry.policy', 'must have a delayMs() function; see exponentialBackoff()')
@@ -151,6 +167,7 @@ const OUTBOX = [
   'dispatcher',
   'poller',
   'retry',
+  'ordering',
   'retention',
   'logger',
   'metrics',

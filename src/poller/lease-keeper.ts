@@ -8,6 +8,10 @@ import type { EventStore } from '../store.js'
 
 const BATCH = 1_000
 
+export function leaseLost(): AftercommitError {
+  return new AftercommitError('LEASE_LOST', 'The lease was lost; another instance may handle the event.')
+}
+
 export interface LeaseKeeperOptions {
   readonly store: Pick<EventStore, 'renewIfLeased'>
   readonly clock: Clock
@@ -112,9 +116,7 @@ export class LeaseKeeper {
   #lost(delivery: Delivery): void {
     const { inFlight, logger } = this.#options
     if (!inFlight.holds(delivery) || (!delivery.running && delivery.startedAt > 0)) return
-    delivery.lose(
-      new AftercommitError('LEASE_LOST', 'The lease was lost; another instance may handle the event.'),
-    )
+    delivery.lose(leaseLost())
     logger.warn(eventFields(delivery.event), 'a lease was lost')
   }
 

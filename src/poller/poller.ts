@@ -9,6 +9,7 @@ import type { Routes } from '../dispatcher/routing.js'
 import { errorFields, type Logger } from '../observe/logger.js'
 import type { ClaimedRow, EventStore, TypeFilter } from '../store.js'
 import { Alarm } from './alarm.js'
+import { linkRuns, OrderedScan, RUN_LENGTH } from './ordered-scan.js'
 import { ScanFloor } from './scan-floor.js'
 
 const RETRY_MS = [100, 500, 2_000, 5_000]
@@ -18,7 +19,7 @@ const MIN_WAIT_MS = 20
 const DUE_MARGIN_MS = 2_000
 
 export interface PollerOptions {
-  readonly store: Pick<EventStore, 'claim' | 'claimUnroutable'>
+  readonly store: Pick<EventStore, 'claim' | 'claimOrdered' | 'claimUnroutable'>
   readonly clock: Clock
   readonly catalog: EventCatalog
   readonly routes: Routes
@@ -50,7 +51,11 @@ export class Poller {
   /** When everything that was due had been looked at. */
   #dueSeenAt = Number.NEGATIVE_INFINITY
   #failures = 0
-  #suspects = true
+  /** Rows whose owner vanished are to be looked for. */
+  #suspects = { plain: true, ordered: true }
+  /** There is reason to look for events without a key. */
+  #plain = true
+  readonly #ordered = new OrderedScan()
   #solo: Delivery | null = null
   /** Monotonic time of the last claim that worked. */
   lastClaimAt: number
@@ -80,13 +85,19 @@ export class Poller {
   /** There may be something new, from this `seq` on when it is known. */
   wake(lowestSeq: number | null): void {
     if (lowestSeq !== null) this.#floor.lower(lowestSeq)
-    this.#woken = true
-    if (!this.#waitsForRoom) this.#alarm.ring()
+    this.#plain = true
+    this.#wake()
   }
 
   /** There is something new in an ordering key. */
   wakeOrdered(): void {
-    this.wake(null)
+    this.#ordered.want()
+    this.#wake()
+  }
+
+  #wake(): void {
+    this.#woken = true
+    if (!this.#waitsForRoom) this.#alarm.ring()
   }
 
   /** Something will be due by then. */
@@ -97,6 +108,7 @@ export class Poller {
   /** Handlers changed: rows that were passed over may be ours now. */
   rescan(): void {
     this.#sweepAt = 0
+    this.#ordered.want()
     this.wake(null)
   }
 
@@ -109,13 +121,15 @@ export class Poller {
   soloEnded(delivery: Delivery): void {
     if (this.#solo !== delivery) return
     this.#solo = null
-    this.#suspects = true
+    this.#suspects = { plain: true, ordered: true }
+    this.#ordered.want()
     this.wake(null)
   }
 
   /** One claim by hand over everything that is due. Returns how many rows it brought. */
   async poll(limit = this.#options.batchSize): Promise<number> {
     this.#sweepAt = 0
+    this.#ordered.want()
     return (await this.#claim(limit)).taken
   }
 
@@ -175,39 +189,102 @@ export class Poller {
     return claim
   }
 
+  /** Events without a key, then those with one, as far as there is reason to look for either. */
   async #claimNow(limit: number): Promise<{ taken: number; complete: boolean }> {
-    const { store, clock, routes, cold, dispatcher, leaseMs, skipRecentMs, pollIntervalMs } = this.#options
-    const asked = clock.monotonic()
-    const sweep = asked >= this.#sweepAt
-    if (sweep) this.#sweepAt = asked + pollIntervalMs
+    const { clock, routes, pollIntervalMs } = this.#options
+    const now = clock.monotonic()
+    const sweep = now >= this.#sweepAt
+    if (sweep) this.#sweepAt = now + pollIntervalMs
     const due = this.#alarm.rang() || this.#due
     this.#due = false
+    if (sweep) this.#suspects = { plain: true, ordered: true }
+    if (due) this.#ordered.want()
     const accept = routes.filter()
-    if (accept.names.length === 0 && accept.prefixes.length === 0) return { taken: 0, complete: true }
-    const room = Math.min(limit, Math.max(1, cold.room))
+    const nothing = accept.names.length === 0 && accept.prefixes.length === 0
+    if (nothing || accept.except?.includes('*')) return { taken: 0, complete: true }
+    let taken = 0
+    let complete = true
+    if (sweep || due || this.#plain) {
+      const claimed = await this.#claimPlain(limit, accept, sweep, due)
+      taken = claimed.taken
+      complete = claimed.complete
+    }
+    if (this.#ordered.wanted && taken < limit) taken += await this.#claimOrdered(limit - taken, accept)
+    return { taken, complete: complete && !this.#ordered.wanted }
+  }
+
+  async #claimPlain(
+    limit: number,
+    accept: TypeFilter,
+    sweep: boolean,
+    due: boolean,
+  ): Promise<{ taken: number; complete: boolean }> {
+    const { store, clock, cold, dispatcher, leaseMs, skipRecentMs } = this.#options
+    const asked = clock.monotonic()
     const scan = this.#floor.next(sweep)
-    if (sweep) this.#suspects = true
     // Delayed rows are looked at when one is due, and once a second; in between only new ones.
-    const freshOnly = !scan.trailing && !this.#suspects && !due
-    const result = await store.claim({
-      token: this.#options.newToken(),
-      leaseMs,
-      limit: room,
-      maxBytes: Math.max(1, cold.roomBytes),
-      accept,
-      fromSeq: scan.fromSeq,
-      dueWithinMs: sweep || this.#dueSeenAt < 0 ? null : asked - this.#dueSeenAt + DUE_MARGIN_MS,
-      suspects: this.#suspects && this.#maySuspect(asked) ? 1 : 0,
-      skipRecentMs,
-      freshOnly,
-    })
-    this.#suspects = false
+    const freshOnly = !scan.trailing && !this.#suspects.plain && !due
+    this.#plain = false
+    const result = await store
+      .claim({
+        token: this.#options.newToken(),
+        leaseMs,
+        limit: Math.min(limit, Math.max(1, cold.room)),
+        maxBytes: Math.max(1, cold.roomBytes),
+        accept,
+        fromSeq: scan.fromSeq,
+        dueWithinMs: sweep || this.#dueSeenAt < 0 ? null : asked - this.#dueSeenAt + DUE_MARGIN_MS,
+        suspects: this.#suspects.plain && this.#maySuspect(asked) ? 1 : 0,
+        skipRecentMs,
+        freshOnly,
+      })
+      .catch((error) => {
+        this.#plain = true
+        throw error
+      })
+    this.#suspects.plain = false
     this.lastClaimAt = clock.monotonic()
     this.#floor.scanned(result)
-    if (result.complete && !freshOnly) this.#dueSeenAt = asked
+    if (result.hasOrdered ?? sweep) this.#ordered.want()
+    if (!result.complete) this.#plain = true
+    else if (!freshOnly) this.#dueSeenAt = asked
     if (result.nextDueMs !== null) this.wakeIn(Math.max(MIN_WAIT_MS, result.nextDueMs))
     dispatcher.cold(result.rows.map((row) => this.#delivery(row, asked + leaseMs, false)))
     return { taken: result.rows.length, complete: result.complete }
+  }
+
+  /** Goes on behind the last key until something is claimed or all keys have been looked at. */
+  async #claimOrdered(limit: number, accept: TypeFilter): Promise<number> {
+    const { store, clock, cold, dispatcher, leaseMs, skipRecentMs } = this.#options
+    while (this.#ordered.wanted) {
+      const asked = clock.monotonic()
+      const result = await store
+        .claimOrdered({
+          ...this.#ordered.next(Math.min(limit, cold.room)),
+          token: this.#options.newToken(),
+          leaseMs,
+          runLength: RUN_LENGTH,
+          maxBytes: Math.max(1, cold.roomBytes),
+          accept,
+          suspects: this.#suspects.ordered && this.#maySuspect(asked) ? 1 : 0,
+          skipRecentMs,
+        })
+        .catch((error) => {
+          this.#ordered.failed()
+          throw error
+        })
+      if (result.afterKey === null) this.#suspects.ordered = false
+      this.lastClaimAt = clock.monotonic()
+      this.#ordered.scanned(result)
+      if (result.nextDueMs !== null) this.wakeIn(Math.max(MIN_WAIT_MS, result.nextDueMs))
+      if (result.rows.length === 0) continue
+      const runs = linkRuns(result.rows.map((row) => this.#delivery(row, asked + leaseMs, false)))
+      const rest = limit === 1 ? (runs[0] as Delivery).cut() : []
+      dispatcher.cold(runs)
+      dispatcher.giveBack(rest)
+      return result.rows.length - rest.length
+    }
+    return 0
   }
 
   /** One at a time, so that a crash has one culprit. What has run for a whole lease may hang, but does not kill. */

@@ -86,3 +86,42 @@ export class AggregateHandlerError extends AftercommitError {
     this.errors = Object.freeze([...errors])
   }
 }
+
+/** Thrown by a handler that wants to be called again at a given time: no attempt is counted. */
+export class RetryAfter extends AftercommitError {
+  static {
+    nameErrors(RetryAfter, 'RetryAfter')
+  }
+
+  readonly delayMs: number
+
+  constructor(delayMs: number, message?: string, options?: { cause?: unknown }) {
+    super('RETRY_AFTER', message ?? `The handler asked to be called again in ${delayMs} ms.`, options)
+    this.delayMs = delayMs
+  }
+}
+
+/** Thrown by a handler that will never succeed: the event is dead at once. */
+export class Unrecoverable extends AftercommitError {
+  static {
+    nameErrors(Unrecoverable, 'Unrecoverable')
+  }
+
+  constructor(message = 'The handler says that no retry can help.', options?: { cause?: unknown }) {
+    super('UNRECOVERABLE', message, options)
+  }
+}
+
+/** Recorded, not thrown: the others have succeeded, but this handler had failed as often as it may. */
+export class HandlerGaveUpError extends AftercommitError {
+  static {
+    nameErrors(HandlerGaveUpError, 'HandlerGaveUpError')
+  }
+
+  readonly handler: string
+
+  constructor(handler: string, attempts: number) {
+    super('HANDLER_GAVE_UP', `Handler ${quoteText(handler)} gave up after ${attempts} attempts.`)
+    this.handler = handler
+  }
+}

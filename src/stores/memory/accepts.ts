@@ -8,17 +8,23 @@ export interface Routed {
 }
 
 const SEPARATOR = '\u001f'
+/** In the place of a type: all of them. */
+const ALL = '*'
 
 /**
  * Whether a filter accepts a row: a name that lists its type, alone or with its aggregate type, must know the
- * version; only a type that no name lists can be accepted by a prefix, whatever its version.
+ * version; only a type that no name lists can be accepted by a prefix, whatever its version. What is excepted is not
+ * accepted at all.
  */
 export function compileFilter(filter: TypeFilter): (row: Routed) => boolean {
   const newest = new Map<string, number>()
   for (const [index, name] of filter.names.entries()) {
     newest.set(name, Math.max(newest.get(name) ?? 0, filter.versions[index] ?? 0))
   }
+  const except = new Set(filter.except)
+  if (except.has(ALL)) return () => false
   return (row) => {
+    if (except.has(row.eventType)) return false
     const plain = newest.get(row.eventType)
     const bound = newest.get(row.aggregateType + SEPARATOR + row.eventType)
     if (plain === undefined && bound === undefined) {

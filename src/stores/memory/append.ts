@@ -34,9 +34,9 @@ export async function append(
   for (const row of rows) {
     const id = row.event.eventId
     if (transaction.holds(id) || database.rows.has(id)) continue
-    const seq = database.drawSeq()
-    transaction.write(newRow(row, seq, now(), options.leaseMs))
-    seqs.set(id, seq)
+    const written = newRow(row, database.drawSeq(), now(), options.leaseMs)
+    transaction.write({ key: id, seq: written.seq, apply: () => database.insert(written) })
+    seqs.set(id, written.seq)
   }
   return { seqs, duplicates: [...duplicates] }
 }
@@ -71,6 +71,7 @@ function newRow(row: AppendRow, seq: number, now: number, leaseMs: number): Row 
     handledBy: [],
     failures: [],
     lastError: null,
+    halts: false,
     home: null,
   }
 }

@@ -1,7 +1,7 @@
 import type { ClaimedRow, ClaimRequest, ClaimResult, UnroutableRequest } from '../../store.js'
 import { compileFilter } from './accepts.js'
 import type { MemoryDatabase } from './database.js'
-import { type Row, toClaimed } from './row.js'
+import { isLeased, type Row, toClaimed } from './row.js'
 
 /** Ends the token of a row that is tried alone: when that lease runs out too, the row itself is to blame. */
 const SOLO = ':solo'
@@ -9,8 +9,7 @@ const SOLO = ':solo'
 /** Rows whose lease ran out first, then those whose time has come (at most half, unless there is room), then new ones. */
 export function claim(database: MemoryDatabase, now: number, request: ClaimRequest): ClaimResult {
   const accepts = compileFilter(request.accept)
-  const canTake = (row: Row) =>
-    accepts(row.event) && row.createdAt <= now - request.skipRecentMs && database.isHead(row, now)
+  const canTake = (row: Row) => accepts(row.event) && row.createdAt <= now - request.skipRecentMs
 
   const suspects = pick(
     database.leased,
@@ -48,18 +47,24 @@ function nextDueMs(database: MemoryDatabase, now: number): number | null {
   return null
 }
 
-/** Takes a lease on due rows that nobody is known to handle. They are not tried, so none is charged. */
+/**
+ * Takes a lease on due rows that nobody is known to handle, wherever they are in their ordering key. They are not
+ * tried, so none is charged. A paused type is known all the same.
+ */
 export function claimUnroutable(
   database: MemoryDatabase,
   now: number,
   request: UnroutableRequest,
 ): readonly ClaimedRow[] {
-  const isKnown = compileFilter(request.known)
+  const isKnown = compileFilter({ ...request.known, except: [] })
   const canTake = (row: Row) =>
-    !isKnown(row.event) && row.createdAt <= now - request.olderThanMs && database.isHead(row, now)
+    !isKnown(row.event) &&
+    row.createdAt <= now - request.olderThanMs &&
+    (!isLeased(row) || row.lockedUntil < now)
   const rows = [
     ...pick(database.fresh, () => true, canTake, request.limit),
     ...pick(database.timed, (row) => row.availableAt <= now, canTake, request.limit),
+    ...pick(database.ordered, (row) => row.availableAt <= now, canTake, request.limit),
     ...pick(database.leased, (row) => row.lockedUntil < now, canTake, request.limit),
   ]
   return rows.slice(0, request.limit).map((row) => {
@@ -97,7 +102,7 @@ function cut(rows: readonly Row[], limit: number, maxBytes: number): Row[] {
   return chosen
 }
 
-function lease(
+export function lease(
   database: MemoryDatabase,
   row: Row,
   until: number,

@@ -1,21 +1,25 @@
 import { AftercommitError, TransactionEndedError } from '../../core/errors.js'
-import type { MemoryDatabase } from './database.js'
-import type { Row } from './row.js'
 
-/** Ids that open transactions have written, and by which one. */
+/** Keys that open transactions have written, and by which one. */
 export type Reservations = Map<string, MemoryTransaction>
+
+/** A row or a mark, to be applied at the commit. Its key is the transaction's alone until then. */
+export interface Write {
+  readonly key: string
+  /** Of a row. */
+  readonly seq?: number
+  apply(): void
+}
 
 /**
  * One session, as a connection would be: idle, or inside a transaction that its holder begins and ends. What a
  * transaction wrote is seen by nobody else before its commit, and is gone after a rollback.
  */
 export class MemoryClient {
-  readonly #database: MemoryDatabase
   readonly #reserved: Reservations
   #transaction: MemoryTransaction | undefined
 
-  constructor(database: MemoryDatabase, reserved: Reservations) {
-    this.#database = database
+  constructor(reserved: Reservations) {
     this.#reserved = reserved
   }
 
@@ -36,9 +40,9 @@ export class MemoryClient {
   }
 
   commit(): void {
-    const rows = this.transaction.end()
+    const writes = this.transaction.end()
     this.#transaction = undefined
-    for (const row of rows) this.#database.insert(row)
+    for (const write of writes) write.apply()
   }
 
   rollback(): void {
@@ -60,7 +64,7 @@ export class MemoryClient {
 /** What one transaction has written so far, in order. */
 export class MemoryTransaction {
   readonly #reserved: Reservations
-  #rows: Row[] = []
+  #writes: Write[] = []
   #waiting: (() => void)[] = []
   #waitsFor: MemoryTransaction | undefined
   /** A `rollbackTo` happened that the outbox did not ask for. */
@@ -71,53 +75,53 @@ export class MemoryTransaction {
     this.#reserved = reserved
   }
 
-  holds(eventId: string): boolean {
-    return this.#reserved.get(eventId) === this
+  holds(key: string): boolean {
+    return this.#reserved.get(key) === this
   }
 
   seqOf(eventId: string): number | undefined {
-    return this.#rows.find((row) => row.event.eventId === eventId)?.seq
+    return this.#writes.find((write) => write.key === eventId)?.seq
   }
 
-  write(row: Row): void {
-    this.#rows.push(row)
-    this.#reserved.set(row.event.eventId, this)
+  write(write: Write): void {
+    this.#writes.push(write)
+    this.#reserved.set(write.key, this)
   }
 
   savepoint(): number {
-    return this.#rows.length
+    return this.#writes.length
   }
 
   rollbackTo(savepoint: number): void {
-    this.#forget(this.#rows.splice(savepoint))
+    this.#forget(this.#writes.splice(savepoint))
   }
 
   /** Returns what was written, and lets go of it. */
-  end(): readonly Row[] {
-    const rows = this.#rows
-    this.#rows = []
+  end(): readonly Write[] {
+    const writes = this.#writes
+    this.#writes = []
     this.isOpen = false
-    this.#forget(rows)
-    return rows
+    this.#forget(writes)
+    return writes
   }
 
-  /** Another open transaction that holds one of the ids. */
-  otherHolder(eventIds: Iterable<string>): MemoryTransaction | undefined {
-    for (const id of eventIds) {
-      const holder = this.#reserved.get(id)
+  /** Another open transaction that holds one of the keys. */
+  otherHolder(keys: readonly string[]): MemoryTransaction | undefined {
+    for (const key of keys) {
+      const holder = this.#reserved.get(key)
       if (holder && holder !== this) return holder
     }
     return undefined
   }
 
   /**
-   * Waits, as a unique index makes a database wait, until the other transaction lets go of ids. Rejects with
+   * Waits, as a unique index makes a database wait, until the other transaction lets go of keys. Rejects with
    * code DEADLOCK when that one waits for this one, and with TransactionEndedError when this one ends meanwhile.
    */
   async waitFor(holder: MemoryTransaction): Promise<void> {
     for (let at: MemoryTransaction | undefined = holder; at; at = at.#waitsFor) {
       if (at === this)
-        throw new AftercommitError('DEADLOCK', 'Two transactions wait for ids that the other one wrote.')
+        throw new AftercommitError('DEADLOCK', 'Two transactions wait for what the other one wrote.')
     }
     this.#waitsFor = holder
     await new Promise<void>((resolve) => holder.#waiting.push(resolve))
@@ -125,8 +129,8 @@ export class MemoryTransaction {
     if (!this.isOpen) throw new TransactionEndedError()
   }
 
-  #forget(rows: readonly Row[]): void {
-    for (const row of rows) this.#reserved.delete(row.event.eventId)
+  #forget(writes: readonly Write[]): void {
+    for (const write of writes) this.#reserved.delete(write.key)
     for (const wake of this.#waiting.splice(0)) wake()
   }
 }

@@ -24,6 +24,7 @@ export function retryDead(database: MemoryDatabase, now: number, filter: EventFi
       attempts: 0,
       availableAt: now,
       isTimed: true,
+      halts: false,
       ...(row.event.orderingKey === null ? {} : { seq: database.drawSeq() }),
     })
     return row.event.eventId
@@ -57,6 +58,7 @@ function oldestDue(database: MemoryDatabase, now: number): number {
     now,
     database.fresh.first()?.availableAt ?? now,
     database.timed.first()?.availableAt ?? now,
+    database.ordered.first()?.availableAt ?? now,
   )
   for (const row of database.leased) oldest = Math.min(oldest, row.availableAt)
   return oldest

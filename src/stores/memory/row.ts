@@ -18,12 +18,24 @@ export interface Row {
   handledBy: readonly string[]
   failures: EventRecord['failures']
   lastError: string | null
+  /** Dead, and in the way of those behind it in its ordering key. */
+  halts: boolean
   /** The list that holds the row at present. */
   home: SortedList<Row> | null
 }
 
 export function isPending(row: Row): boolean {
   return row.status === 'NEW' || row.status === 'RETRY'
+}
+
+/** Whether it has a place in its ordering key. */
+export function isQueued(row: Row): boolean {
+  return isPending(row) || (row.status === 'DEAD' && row.halts)
+}
+
+/** Also when the lease has run out: nobody has given the row back. */
+export function isLeased(row: Row): boolean {
+  return row.lockedBy !== null
 }
 
 export function toClaimed(row: Row, token: string, suspect: boolean): ClaimedRow {

@@ -57,7 +57,7 @@ function outcomeOf(row: Row, settlement: Settlement, now: number): Partial<Row> 
     failures: lastFailures(row.failures, settlement.failures, now),
     lastError: sanitizeText(settlement.error, ERROR_LENGTH),
   }
-  if (settlement.outcome === 'dead') return { ...failed, status: 'DEAD' }
+  if (settlement.outcome === 'dead') return { ...failed, status: 'DEAD', halts: settlement.halts ?? false }
   return { ...failed, status: 'RETRY', isTimed: true, availableAt: now + settlement.delayMs }
 }
 

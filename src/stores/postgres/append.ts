@@ -83,10 +83,12 @@ export function lateAppends(
   late: NonNullable<DriverSession<unknown>['late']>,
 ): NonNullable<TransactionSession<unknown>['appendLater']> {
   let waiting: LateAppend[] = []
+  let count = 0
   let bytes = 0
   const take = (): LateStatement => {
     const appends = waiting
     waiting = []
+    count = 0
     bytes = 0
     for (const append of appends) append.sent()
     const rows = appends.flatMap((append) => append.rows)
@@ -97,14 +99,18 @@ export function lateAppends(
         const seqs = seqsOf(inserted)
         for (const append of appends) append.written(seqs)
       },
-      explain: (error) => (isUniqueViolation(error) ? new DuplicateEventError(rows.map(idOf)) : error),
+      explain: (error) => {
+        const ids = idsThatExist(error, rows)
+        return ids.length > 0 ? new DuplicateEventError(ids) : error
+      },
     }
   }
   return (append) => {
-    if (waiting.length === 0) late.hold(take)
+    const held = late.hold(take)
     waiting.push(append)
+    count += append.rows.length
     for (const { event } of append.rows) bytes += event.payloadSize
-    return waiting.length >= MOST_WAITING || bytes >= MOST_BYTES_WAITING ? late.flush() : undefined
+    return held && count < MOST_WAITING && bytes < MOST_BYTES_WAITING ? undefined : late.flush()
   }
 }
 
@@ -127,8 +133,12 @@ function idOf({ event }: AppendRow): string {
   return event.eventId
 }
 
-function isUniqueViolation(error: unknown): boolean {
-  return isServerError(error) && error.code === '23505'
+/** None when it is another error, also about a unique index of the application's. All when the server says no more. */
+function idsThatExist(error: unknown, rows: readonly AppendRow[]): string[] {
+  if (!isServerError(error) || error.code !== '23505') return []
+  const { detail } = error as { detail?: unknown }
+  const ids = rows.map(idOf)
+  return typeof detail === 'string' ? ids.filter((id) => detail.includes(`(event_id)=(${id})`)) : ids
 }
 
 function idsGivenTwice(rows: readonly AppendRow[]): string[] {

@@ -78,7 +78,7 @@ export class Doorbell {
 
   #onPayload(payload: string): void {
     if (payload.startsWith('?')) return void this.#heard?.(payload)
-    if (payload === 'ordered') return this.#events?.onRing('ordered')
+    if (payload === 'ordered') return void this.#events?.onRing('ordered')
     const seq = payload === '' ? Number.NaN : Number(payload)
     this.#events?.onRing(Number.isFinite(seq) ? seq : null)
   }

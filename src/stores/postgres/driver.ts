@@ -38,8 +38,11 @@ export interface LateStatement {
 export interface DriverSession<Client> extends TransactionSession<Client> {
   /** Where the driver can send a statement of ours in front of the application's next one, or with the COMMIT. */
   late?: {
-    /** `take` is called when the moment has come; at most one waits at a time. */
-    hold(take: () => LateStatement): void
+    /**
+     * `take` is called when the moment has come; at most one waits at a time. False when it had better be carried
+     * out now. Throws when the transaction has ended.
+     */
+    hold(take: () => LateStatement): boolean
     /** Carries out now what is held. */
     flush(): Promise<void>
   }
@@ -117,9 +120,22 @@ export function isFailedTransaction(error: unknown): boolean {
   return isServerError(error) && error.code === '25P02'
 }
 
-/** The server refused the commit. Not so when it, or the line to it, was going down at that moment. */
+/** That failure, or an error that was made of it: what a statement meets after the one that really failed. */
+export function isAftermath(error: unknown): boolean {
+  let cause = error
+  for (let depth = 0; depth < 10 && cause !== undefined; depth++) {
+    if (isFailedTransaction(cause) || cause instanceof TransactionRolledBackError) return true
+    cause = (cause as { cause?: unknown } | null)?.cause
+  }
+  return false
+}
+
+/**
+ * The server refused the commit. Not so when it, or the line to it, was going down at that moment. Of its class 57
+ * only a cancelled statement (57014, also by a timeout) is sure to have had no effect.
+ */
 export function refusedCommit(error: unknown): boolean {
-  return isServerError(error) && !/^(08|57|58|XX)/.test(error.code)
+  return isServerError(error) && !/^(08|57(?!014)|58|XX)/.test(error.code)
 }
 
 /** A pooler in transaction mode gave us another server connection than the one that prepared. */
@@ -141,16 +157,16 @@ export async function withSavepoint<T>(
   body: () => Promise<T>,
 ): Promise<T> {
   await execute(`SAVEPOINT ${name}`)
-  let result: T
   try {
-    result = await body()
+    const result = await body()
+    // Refused when a statement has failed and its error was swallowed.
+    await execute(`RELEASE SAVEPOINT ${name}`)
+    return result
   } catch (error) {
     await execute(`ROLLBACK TO SAVEPOINT ${name}`)
     await execute(`RELEASE SAVEPOINT ${name}`)
     throw error
   }
-  await execute(`RELEASE SAVEPOINT ${name}`)
-  return result
 }
 
 export function cannotUseClient(): AftercommitError {

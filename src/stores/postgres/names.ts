@@ -5,6 +5,10 @@ export interface Names {
   readonly events: string
   readonly sequence: string
   readonly instances: string
+  /** Event types that are paused. */
+  readonly pauses: string
+  /** What handlers have processed. */
+  readonly inbox: string
   readonly migrations: string
   /** Prefix of index names, unquoted. */
   readonly index: string
@@ -21,6 +25,8 @@ export function namesOf(options: { schema?: string | undefined; table?: string |
     events: `${prefix}"${table}"`,
     sequence: `${prefix}"${table}_seq"`,
     instances: `${prefix}"${table}_instance"`,
+    pauses: `${prefix}"${table}_pause"`,
+    inbox: `${prefix}"${table}_inbox"`,
     migrations: `${prefix}"${table}_migration"`,
     index: table,
     channel: options.schema === undefined ? table : `${options.schema}.${table}`.slice(0, 63),

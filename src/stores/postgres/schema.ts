@@ -5,12 +5,14 @@ import type { Names } from './names.js'
 
 /**
  * Never tried and due since its birth: found by `seq`, from a floor.
- * Waiting for a moment (delayed or to be retried): found by `available_at`. Each index more, and each CHECK, costs
- * every insert.
- * The two predicates are repeated word for word in the claim, so that its scans use these indexes.
+ * Waiting for a moment (delayed or to be retried), or dead: found by `available_at`.
+ * With an ordering key: found by key, through its first row only; a dead row that halts its key stays its first row.
+ * Each index more, and each CHECK, costs every insert.
+ * The predicates are repeated word for word in the claims, so that their scans use these indexes.
  */
-export const FRESH = 'status = 0 and available_at <= created_at'
-export const TIMED = '(status >= 2 or (status = 0 and available_at > created_at))'
+export const FRESH = 'ordering_key is null and status = 0 and available_at <= created_at'
+export const TIMED = `(status = 3 or (ordering_key is null and (status = 2 or (status = 0 and available_at > created_at))))`
+export const ORDERED = 'ordering_key is not null and (status in (0, 2) or halts)'
 /** They wait at the far end of the same index: `available_at` is infinity, so no claim comes near them. */
 export const DEAD = "status = 3 and available_at = 'infinity'"
 
@@ -18,7 +20,7 @@ export function migrationsFor(names: Names): readonly Migration[] {
   return [
     {
       version: 1,
-      name: 'events and instances',
+      name: 'events, instances, pauses and inbox',
       sql: `
 create sequence if not exists ${names.sequence};
 create table if not exists ${names.events} (
@@ -31,13 +33,13 @@ create table if not exists ${names.events} (
   version int not null default 1,
   payload_size int not null default 0,
   event_type text collate "C" not null,
+  ordering_key text collate "C",
   locked_until timestamptz,
   locked_by text collate "C",
   event_id text collate "C" primary key,
   aggregate_type text collate "C" not null default '__GLOBAL__',
   aggregate_id text collate "C",
   tenant_id text collate "C",
-  ordering_key text collate "C",
   occurred_at timestamptz not null default statement_timestamp(),
   payload json,
   payload_bytes bytea,
@@ -46,7 +48,8 @@ create table if not exists ${names.events} (
   handled_by json,
   failures json,
   last_error text,
-  done_at timestamptz
+  done_at timestamptz,
+  halts boolean
 ) with (
   fillfactor = 45,
   autovacuum_vacuum_scale_factor = 0.05,
@@ -55,6 +58,7 @@ create table if not exists ${names.events} (
 );
 create index if not exists ${names.index}_fresh on ${names.events} (seq) where ${FRESH};
 create index if not exists ${names.index}_timed on ${names.events} (available_at) where ${TIMED};
+create index if not exists ${names.index}_ordered on ${names.events} (ordering_key, seq) where ${ORDERED};
 create index if not exists ${names.index}_age on ${names.events} using brin (created_at);
 create table if not exists ${names.instances} (
   id text collate "C" primary key,
@@ -69,7 +73,18 @@ create table if not exists ${names.instances} (
   started_at timestamptz not null default clock_timestamp(),
   last_seen_at timestamptz not null default clock_timestamp(),
   stopped_at timestamptz
-) with (fillfactor = 50);`,
+) with (fillfactor = 50);
+create table if not exists ${names.pauses} (
+  event_type text collate "C" primary key,
+  paused_at timestamptz not null default clock_timestamp()
+);
+create table if not exists ${names.inbox} (
+  handler text collate "C" not null,
+  event_id text collate "C" not null,
+  processed_at timestamptz not null default clock_timestamp(),
+  primary key (handler, event_id)
+);
+create index if not exists ${names.index}_inbox_age on ${names.inbox} using brin (processed_at);`,
     },
   ]
 }

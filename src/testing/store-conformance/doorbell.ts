@@ -47,6 +47,16 @@ export const doorbell: Theme = {
     )
 
     test(
+      'a ring may be for ordering keys',
+      async (h) => {
+        await h.store.ring('ordered')
+        await h.until(() => h.rings.length > 0)
+        assert.deepEqual(h.rings, ['ordered'])
+      },
+      'doorbell',
+    )
+
+    test(
       'a ring after the store was opened again is heard',
       async (h) => {
         await h.store.close()

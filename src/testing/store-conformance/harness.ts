@@ -3,11 +3,13 @@ import type {
   AppendOptions,
   AppendResult,
   AppendRow,
+  ClaimedRow,
   ClaimRequest,
   ClaimResult,
-  ClaimedRow,
   EventRecord,
   EventStore,
+  OrderedClaimRequest,
+  OrderedClaimResult,
   Ring,
   Settlement,
 } from '../../store.js'
@@ -114,6 +116,39 @@ export class Harness<Client> {
     assert.ok(row, 'expected one row to be claimed')
     assert.equal(others.length, 0, 'expected one row only')
     return row
+  }
+
+  claimOrderedResult(request: Partial<OrderedClaimRequest> = {}): Promise<OrderedClaimResult> {
+    return this.store.claimOrdered({
+      token: this.token(),
+      leaseMs: LONG_MS,
+      keys: 100,
+      runLength: 4,
+      maxBytes: 64 * 1024 * 1024,
+      accept: ANY,
+      afterKey: '',
+      suspects: 0,
+      skipRecentMs: 0,
+      ...request,
+    })
+  }
+
+  async claimOrdered(request: Partial<OrderedClaimRequest> = {}): Promise<readonly ClaimedRow[]> {
+    return (await this.claimOrderedResult(request)).rows
+  }
+
+  async claimOrderedIds(request: Partial<OrderedClaimRequest> = {}): Promise<string[]> {
+    return (await this.claimOrdered(request)).map((row) => row.eventId)
+  }
+
+  /** Claims from key to key until the last one was seen. Answers the claims that it took. */
+  async claimAllKeys(request: Partial<OrderedClaimRequest> = {}): Promise<OrderedClaimResult[]> {
+    const results: OrderedClaimResult[] = []
+    for (let afterKey: string | null = ''; afterKey !== null; afterKey = results.at(-1)?.afterKey ?? null) {
+      results.push(await this.claimOrderedResult({ ...request, afterKey }))
+      assert.ok(results.length < 1_000, 'the scan goes round and never reaches the last key')
+    }
+    return results
   }
 
   async settle(settlements: readonly Settlement[], keepDone = true): Promise<string[]> {

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { done, LONG_MS, retry, SHORT_MS } from './fixtures.js'
+import { done, event, LONG_MS, retry, SHORT_MS } from './fixtures.js'
 import type { Theme } from './suite.js'
 
 export const inspect: Theme = {
@@ -31,6 +31,17 @@ export const inspect: Theme = {
       assert.ok((await h.store.stats()).oldestLagMs >= SHORT_MS)
       await h.settle([done(row)])
       assert.equal((await h.store.stats()).oldestLagMs, 0)
+    })
+
+    test('rows of ordering keys count and lag, also those behind the first', async (h) => {
+      await h.append([
+        { event: event({ orderingKey: 'a' }), delayMs: LONG_MS },
+        { event: event({ orderingKey: 'a' }) },
+      ])
+      await h.elapse(SHORT_MS)
+      const { pending, oldestLagMs } = await h.store.stats()
+      assert.equal(pending, 2)
+      assert.ok(oldestLagMs >= SHORT_MS && oldestLagMs < LONG_MS)
     })
 
     test('events that are not due yet do not lag', async (h) => {

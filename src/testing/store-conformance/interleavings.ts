@@ -1,20 +1,57 @@
 import assert from 'node:assert/strict'
-import type { Settlement } from '../../store.js'
-import { claimOf, dead, done, event, release, retry, SHORT_MS } from './fixtures.js'
+import type { EventEnvelope } from '../../core/envelope.js'
+import type { Settlement, TypeFilter } from '../../store.js'
+import { claimOf, dead, done, event, onlyType, release, retry, SHORT_MS } from './fixtures.js'
 import type { Harness } from './harness.js'
 import { merges, RowModel, type Script } from './row-model.js'
 import type { Theme } from './suite.js'
 
 const SETTLEMENTS = { done, retry, release }
 
+const STORIES = [
+  ['unordered', 'done'],
+  ['unordered', 'retry'],
+  ['unordered', 'release'],
+  ['ordered', 'done'],
+  ['ordered', 'retry'],
+  ['ordered', 'release'],
+] as const
+
+/** A row without an ordering key, or the only one of its key: both behave alike. */
+const KINDS = {
+  unordered: {
+    ordering: () => ({}),
+    claim: (h: Harness<unknown>, accept: TypeFilter) => h.claim({ accept, suspects: 1 }),
+  },
+  ordered: {
+    ordering: (eventType: string) => ({ orderingKey: `key of ${eventType}` }),
+    claim: (h: Harness<unknown>, accept: TypeFilter) => h.claimOrdered({ accept, suspects: 1 }),
+  },
+}
+
+type Kind = (typeof KINDS)[keyof typeof KINDS]
+
+function runs(kind: Kind, orders: readonly Script[]): EventEnvelope[] {
+  return orders.map((_, index) => {
+    const eventType = `run.${index}`
+    return event({ eventType, ...kind.ordering(eventType) })
+  })
+}
+
 /** Runs two workers against one row, step by step in the given order, and compares every answer with the model. */
-async function play(h: Harness<unknown>, eventType: string, model: RowModel, steps: Script): Promise<void> {
-  const accept = { names: [eventType], versions: [1], prefixes: [] }
+async function play(
+  h: Harness<unknown>,
+  kind: Kind,
+  eventType: string,
+  model: RowModel,
+  steps: Script,
+): Promise<void> {
+  const accept = onlyType(eventType)
   const story: string[] = []
   for (const { worker, act } of steps) {
     story.push(`${worker} ${act}`)
     if (act === 'claim') {
-      const rows = await h.claim({ accept, suspects: 1 })
+      const rows = await kind.claim(h, accept)
       const isExpected = model.claim(worker, rows[0]?.token)
       assert.equal(rows.length === 1, isExpected, story.join(', '))
       continue
@@ -33,26 +70,29 @@ async function play(h: Harness<unknown>, eventType: string, model: RowModel, ste
 export const interleavings: Theme = {
   name: 'interleavings',
   define(test) {
-    for (const outcome of ['done', 'retry', 'release'] as const) {
-      test(`two workers claim, renew and settle (${outcome}) in every order`, async (h) => {
+    for (const [name, outcome] of STORIES) {
+      const kind = KINDS[name]
+
+      test(`two workers claim, renew and settle (${name}, ${outcome}) in every order`, async (h) => {
         const orders = merges(['claim', 'renew', outcome], ['claim', 'renew', 'done'])
-        const events = orders.map((_, index) => event({ eventType: `run.${index}` }))
+        const events = runs(kind, orders)
         await h.append(events.map((one) => ({ event: one })))
         for (const [index, steps] of orders.entries()) {
-          await play(h, `run.${index}`, new RowModel(events[index]?.eventId ?? ''), steps)
+          await play(h, kind, `run.${index}`, new RowModel(events[index]?.eventId ?? ''), steps)
         }
       })
 
-      test(`a zombie renews, settles (${outcome}) and claims while another takes over, in every order`, async (h) => {
+      test(`a zombie renews, settles (${name}, ${outcome}) and claims while another takes over, in every order`, async (h) => {
         const orders = merges(['renew', outcome, 'claim'], ['claim', 'renew', 'done'])
-        const events = orders.map((_, index) => event({ eventType: `run.${index}` }))
+        const events = runs(kind, orders)
         await h.append(
           events.map((one) => ({ event: one, token: 'zombie' })),
           { leaseMs: SHORT_MS },
         )
         await h.elapse(SHORT_MS)
         for (const [index, steps] of orders.entries()) {
-          await play(h, `run.${index}`, RowModel.expired(events[index]?.eventId ?? '', 'A', 'zombie'), steps)
+          const model = RowModel.expired(events[index]?.eventId ?? '', 'A', 'zombie')
+          await play(h, kind, `run.${index}`, model, steps)
         }
       })
     }

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { claimOf, dead, LONG_MS, NONE, onlyPrefix, onlyType, SHORT_MS } from './fixtures.js'
+import { claimOf, dead, event, LONG_MS, NONE, onlyPrefix, onlyType, SHORT_MS } from './fixtures.js'
 import type { Harness } from './harness.js'
 import type { Theme } from './suite.js'
 
@@ -71,6 +71,36 @@ export const unroutable: Theme = {
       await h.elapse(SHORT_MS)
       const [row] = await claimUnroutable(h)
       assert.equal(row?.attempts, 0)
+    })
+
+    test('takes rows of ordering keys too, which then hold up nobody', async (h) => {
+      const keyed = { orderingKey: 'a' }
+      const [unknown] = await h.appendFree(1, { ...keyed, eventType: 'unknown' })
+      const [known] = await h.appendFree(1, { ...keyed, eventType: 'known' })
+      const accept = onlyType('known')
+      assert.deepEqual(await h.claimOrdered({ accept }), [])
+      const rows = await claimUnroutable(h)
+      assert.deepEqual(
+        rows.map((row) => row.eventId),
+        [unknown],
+      )
+      assert.deepEqual(await claimUnroutable(h), [])
+      assert.deepEqual(await h.settle(rows.map((row) => dead(row))), [unknown])
+      assert.deepEqual(await h.claimOrderedIds({ accept }), [known])
+    })
+
+    test('leaves rows of ordering keys alone that are leased or delayed, not those of lost leases', async (h) => {
+      await h.append([
+        { event: event({ orderingKey: 'a' }), token: 'hot:1' },
+        { event: event({ orderingKey: 'b' }), delayMs: LONG_MS },
+      ])
+      const lost = event({ orderingKey: 'c' })
+      await h.append([{ event: lost, token: 'lost:1' }], { leaseMs: SHORT_MS })
+      await h.elapse(SHORT_MS)
+      assert.deepEqual(
+        (await claimUnroutable(h)).map((row) => [row.eventId, row.attempts]),
+        [[lost.eventId, 0]],
+      )
     })
 
     test('takes at most the limit, the oldest first', async (h) => {

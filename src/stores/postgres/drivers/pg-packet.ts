@@ -29,6 +29,8 @@ export interface Answer {
   readonly commands: readonly string[]
   /** Why the next step was not. Null when there was none. */
   readonly error: unknown
+  /** False when nothing of it has reached the server. */
+  readonly sent: boolean
 }
 
 const METHODS = ['parse', 'bind', 'execute', 'sync'] as const
@@ -75,6 +77,7 @@ class Packet {
   readonly #refuse: (() => Error | null) | undefined
   readonly #rows: Row[] = []
   readonly #commands: string[] = []
+  #sent = false
   /** pg's client wraps it when there is a query_timeout. */
   callback: (error: unknown) => void
 
@@ -89,12 +92,13 @@ class Packet {
     this.values = first.params
     this.#steps = steps
     this.#refuse = refuse
-    this.callback = (error) => done({ rows: this.#rows, commands: this.#commands, error })
+    this.callback = (error) => done({ rows: this.#rows, commands: this.#commands, error, sent: this.#sent })
   }
 
   submit(connection: PgConnection): Error | null {
     const refused = this.#refuse?.()
     if (refused) return refused
+    this.#sent = true
     const { stream } = connection
     stream.cork?.()
     try {

@@ -1,5 +1,4 @@
 import {
-  AftercommitError,
   CommitUnknownError,
   TransactionEndedError,
   TransactionRolledBackError,
@@ -7,6 +6,7 @@ import {
 import type { TransactionSession } from '../../../transaction.js'
 import {
   type DriverSession,
+  isAftermath,
   type LateStatement,
   mentionsRollback,
   notifyScript,
@@ -32,6 +32,13 @@ export interface PgClient {
 type Query = (config: unknown, ...rest: unknown[]) => ReturnType<PgClient['query']>
 type Ring = Parameters<NonNullable<TransactionSession<unknown>['ringAfterCommit']>>[0]
 
+/** Why what was held back could not be written. */
+interface Failure {
+  readonly error: unknown
+  /** The server said so, and commits nothing, unless the application goes back to a savepoint. */
+  readonly undoable: boolean
+}
+
 const COMMIT: Step = { statement: { name: '', text: 'COMMIT' }, params: [] }
 
 const rollbackTo = /^\s*rollback\s+(?:(?:work|transaction)\s+)?to\b/i
@@ -44,13 +51,14 @@ export class PgTransaction<Client extends PgClient> {
   readonly #client: Client
   readonly #prepare: boolean
   readonly #original: Query
+  readonly #watch: Query
   readonly #inherited: boolean
   #savepoints = 0
   #mayHaveLostRows = false
   #held: (() => LateStatement) | null = null
   /** The last that was held back and sent before the commit. */
   #flushed: Promise<void> | null = null
-  #failure: { readonly error: unknown } | null = null
+  #failure: Failure | null = null
   #ring: Ring | null = null
   /** The connection cannot be used again. */
   broken = false
@@ -62,10 +70,11 @@ export class PgTransaction<Client extends PgClient> {
     const original = client.query as Query
     const before = (config: unknown) => this.#before(config)
     this.#original = original
-    client.query = function (this: PgClient, config: unknown, ...rest: unknown[]) {
+    this.#watch = function (this: PgClient, config: unknown, ...rest: unknown[]) {
       before(config)
       return original.call(this, config, ...rest)
     }
+    client.query = this.#watch as PgClient['query']
   }
 
   /** Afterwards the client is as it was. */
@@ -81,43 +90,51 @@ export class PgTransaction<Client extends PgClient> {
   ): Promise<{ result: T; ringing: Promise<unknown> | null }> {
     await this.#query('BEGIN')
     let result: T
+    let late: LateStatement | null
     try {
       result = await body(this.#session(channel !== null))
-      await this.#flushed?.catch(() => {})
-      if (this.#failure) throw this.#failure.error
+      await this.#quiet()
+      if (this.#failure && !this.#isUndone(this.#failure)) throw this.#failure.error
+      late = this.#take()
     } catch (error) {
       this.#held = null
       return this.#rollback(error)
     }
-    const rung = await this.#commit(channel)
+    const rung = late ? await this.#commitWith(late, channel) : await this.#commit()
     const ring = rung ? null : this.#ring
     const ringing = ring && channel !== null ? this.#query(notifyScript(channel, ring.lowestSeq())) : null
     return { result, ringing }
   }
 
-  /** Why a statement of ours failed says more than what the application's next one met. */
   async #rollback(error: unknown): Promise<never> {
     await this.#query('ROLLBACK').catch(() => (this.broken = true))
-    throw this.#failure ? this.#failure.error : error
+    throw isAftermath(error) ? this.#reason(error) : error
   }
 
-  /** True when the doorbell rang as well. */
-  async #commit(channel: string | null): Promise<boolean> {
-    const late = this.#take()
-    if (late) return this.#commitWith(late, channel)
+  /** Why a statement of ours failed says more than what the next one met. */
+  #reason(otherwise: unknown): unknown {
+    return this.#failure ? this.#failure.error : otherwise
+  }
+
+  /** A failed transaction that is usable again has been rolled back to a savepoint. COMMIT's answer is the proof. */
+  #isUndone({ undoable }: Failure): boolean {
+    return undoable && this.#client.getTransactionStatus?.() === 'T'
+  }
+
+  /** False: the doorbell is still to be rung. */
+  async #commit(): Promise<false> {
     const { command } = await this.#query('COMMIT').catch((error) => this.#uncommitted(error))
-    if (command !== 'COMMIT') throw new TransactionRolledBackError()
+    if (command !== 'COMMIT') throw this.#reason(new TransactionRolledBackError())
     return false
   }
 
-  /** One packet: the server does not come to the COMMIT when the statement before it fails. */
+  /** One packet: the server does not come to the COMMIT when the statement before it fails. True: it rang as well. */
   async #commitWith(late: LateStatement, channel: string | null): Promise<boolean> {
     const ring = this.#ring?.onlyLate && channel !== null ? ringBehindCommit(channel, late) : null
-    const { rows, commands, error } = await this.#sendLate(late, ring ? [COMMIT, ring] : [COMMIT])
+    const { rows, commands, error, sent } = await this.#sendLate(late, ring ? [COMMIT, ring] : [COMMIT])
     const [written, committed, rang] = commands
     if (written === undefined) {
-      const known = error instanceof AftercommitError || refusedCommit(error)
-      return known ? this.#rollback(late.explain(error)) : this.#uncommitted(error)
+      return !sent || refusedCommit(error) ? this.#rollback(late.explain(error)) : this.#uncommitted(error)
     }
     if (committed === undefined) return this.#uncommitted(error)
     if (committed !== 'COMMIT') throw new TransactionRolledBackError()
@@ -147,23 +164,32 @@ export class PgTransaction<Client extends PgClient> {
     session.late = {
       hold: (take) => {
         const refused = this.#refusal()
-        if (refused) throw refused
+        if (refused instanceof TransactionEndedError) throw refused
         this.#held = take
+        // What would make a failed transaction usable may be on its way. Statements that pass us by are not seen.
+        return refused === null && this.#client.query === this.#watch
       },
       flush: () => this.#flush(),
     }
     return session
   }
 
+  /** What was published before it is written before it, and what was published in it before it is released. */
   async #savepoint<T>(body: () => Promise<T>): Promise<T> {
-    const failure = this.#failure
+    await this.#flush()
+    const before = this.#failure
+    const execute = (sql: string) => this.#watch.call(this.#client, sql)
     try {
-      const execute = (sql: string) => this.#client.query(sql)
-      return await withSavepoint(execute, `aftercommit_${++this.#savepoints}`, body)
+      return await withSavepoint(execute, `aftercommit_${++this.#savepoints}`, async () => {
+        const result = await body()
+        await this.#flush()
+        return result
+      })
     } catch (error) {
+      const reason = isAftermath(error) ? this.#reason(error) : error
       // It went with the savepoint.
-      this.#failure = failure
-      throw error
+      if (this.#failure?.undoable) this.#failure = before
+      throw reason
     }
   }
 
@@ -176,16 +202,33 @@ export class PgTransaction<Client extends PgClient> {
     else void this.#flush().catch(() => {})
   }
 
-  async #flush(): Promise<void> {
-    const late = this.#take()
-    if (!late) return
-    const flushed = this.#sendLate(late, []).then(({ rows, error }) => {
-      if (error === null) return late.answered(rows)
-      this.#failure ??= { error: late.explain(error) }
-      throw this.#failure.error
-    })
-    this.#flushed = flushed
-    return flushed
+  #flush(): Promise<void> {
+    if (!this.#held) return Promise.resolve()
+    this.#flushed = this.#write()
+    return this.#flushed
+  }
+
+  async #write(): Promise<void> {
+    let explain = (error: unknown) => error
+    try {
+      const late = this.#take() as LateStatement
+      explain = late.explain
+      const { rows, error } = await this.#sendLate(late, [])
+      if (error !== null) throw error
+      late.answered(rows)
+    } catch (error) {
+      const undoable = error instanceof TransactionRolledBackError || refusedCommit(error)
+      if (!this.#failure || !isAftermath(error)) this.#failure = { error: explain(error), undoable }
+      throw explain(error)
+    }
+  }
+
+  /** Until everything that was sent before the commit is answered. */
+  async #quiet(): Promise<void> {
+    for (let last = null as Promise<void> | null; last !== this.#flushed; ) {
+      last = this.#flushed
+      await last?.catch(() => {})
+    }
   }
 
   #take(): LateStatement | null {
@@ -201,7 +244,7 @@ export class PgTransaction<Client extends PgClient> {
   }
 
   /** Outside of a transaction a statement would commit by itself. */
-  #refusal(): AftercommitError | null {
+  #refusal(): TransactionEndedError | TransactionRolledBackError | null {
     const status = this.#client.getTransactionStatus?.()
     if (status === 'T') return null
     return status === 'E' ? new TransactionRolledBackError() : new TransactionEndedError()

@@ -1,0 +1,55 @@
+import type { Delivery } from '../dispatcher/delivery.js'
+import type { OrderedClaimResult } from '../store.js'
+
+/** Rows of one key in one claim. All claimers must use the same number: it is how they see each other's runs. */
+export const RUN_LENGTH = 4
+/** Keys in one claim. */
+const MOST_KEYS = 250
+
+/** Where the scan over the ordering keys stands, and whether there is a reason to go on with it. */
+export class OrderedScan {
+  #afterKey = ''
+  #wanted = false
+  #asking = false
+  /** Something happened behind the back of the scan under way. */
+  #again = false
+
+  get wanted(): boolean {
+    return this.#wanted
+  }
+
+  /** A key may have something to claim. */
+  want(): void {
+    if (this.#asking || this.#afterKey !== '') this.#again = true
+    this.#wanted = true
+  }
+
+  /** What to ask for, given so many places in the queue. */
+  next(room: number): { afterKey: string; keys: number } {
+    this.#asking = true
+    return { afterKey: this.#afterKey, keys: Math.min(MOST_KEYS, Math.max(1, Math.floor(room / RUN_LENGTH))) }
+  }
+
+  /** The scan is over when it has come to the last key, unless there is a reason for another one. */
+  scanned({ afterKey }: OrderedClaimResult): void {
+    this.#asking = false
+    this.#afterKey = afterKey ?? ''
+    if (afterKey !== null) return
+    this.#wanted = this.#again
+    this.#again = false
+  }
+
+  failed(): void {
+    this.#asking = false
+  }
+}
+
+/** Chains the events of each key. Returns the first of each run. */
+export function linkRuns(deliveries: readonly Delivery[]): Delivery[] {
+  return deliveries.filter((one, at) => {
+    const before = deliveries[at - 1]
+    if (!before || before.event.orderingKey !== one.event.orderingKey) return true
+    before.next = one
+    return false
+  })
+}

@@ -1,0 +1,177 @@
+import { type Clock, systemClock } from '../../core/clock.js'
+import type { EventStore, StoreEvents } from '../../store.js'
+import { append, findPresent } from './append.js'
+import { claim, claimUnroutable } from './claim.js'
+import { claimOrdered } from './claim-ordered.js'
+import { MemoryClient, type Reservations } from './client.js'
+import type { MemoryDatabase } from './database.js'
+import { isProcessed, type Marks, markProcessed, pruneProcessed } from './inbox.js'
+import { discardDead, list, retryDead, stats } from './inspect.js'
+import { pruneDone } from './prune.js'
+import { Registry } from './registry.js'
+import { renewIfLeased, settleIfLeased } from './settle.js'
+import { runTransaction } from './transaction.js'
+
+export interface MemoryStoreOptions {
+  /** The clock of this "database"; default the machine's. */
+  readonly clock?: Clock
+  /**
+   * Called at the start of each method with its name, and with `commit` and `committed` around a commit.
+   * What it throws is what the caller gets: an outage, or (at `committed`) a lost reply to the commit.
+   */
+  readonly onCall?: (method: string) => void | Promise<void>
+}
+
+export interface MemoryStore extends EventStore<MemoryClient> {
+  /** A session of the caller's own, to begin and end transactions on. */
+  connect(): MemoryClient
+}
+
+/** The store on a table that its maker can look into, and spoil: the suites plant bugs that way. */
+export function memoryStoreOn(database: MemoryDatabase, options: MemoryStoreOptions): MemoryStore {
+  const clock = options.clock ?? systemClock
+  const reserved: Reservations = new Map()
+  const marks: Marks = new Map()
+  const paused = new Set<string>()
+  const registry = new Registry()
+  const listeners: StoreEvents[] = []
+  let openCount = 0
+
+  const now = () => clock.now()
+  const connect = () => new MemoryClient(reserved)
+  const called = async (method: string) => {
+    if (options.onCall) await options.onCall(method)
+  }
+
+  return {
+    name: 'memory',
+    capabilities: {
+      durable: false,
+      multiProcess: false,
+      doorbell: true,
+      callerTransactions: true,
+      concurrentTransactions: true,
+    },
+    connect,
+
+    async open(events) {
+      await called('open')
+      openCount++
+      listeners.push(events)
+    },
+    /** With several outboxes on one store nobody knows whose close this is: the last one ends them all. */
+    async close() {
+      openCount = Math.max(0, openCount - 1)
+      if (openCount === 0) listeners.length = 0
+    },
+
+    async migrate() {
+      await called('migrate')
+      return []
+    },
+    migrations: () => [],
+
+    async transaction(body, client = connect()) {
+      await called('transaction')
+      return runTransaction(client, called, body)
+    },
+    async ensureInTransaction(client) {
+      await called('ensureInTransaction')
+      void client.transaction
+    },
+
+    async append(client, rows, appendOptions) {
+      await called('append')
+      return append(database, now, client, rows, appendOptions)
+    },
+    async findPresent(client, eventIds) {
+      await called('findPresent')
+      return findPresent(database, client, eventIds)
+    },
+
+    async claim(request) {
+      await called('claim')
+      return claim(database, now(), request)
+    },
+    async claimOrdered(request) {
+      await called('claimOrdered')
+      return claimOrdered(database, now(), request)
+    },
+    async claimUnroutable(request) {
+      await called('claimUnroutable')
+      return claimUnroutable(database, now(), request)
+    },
+    async settleIfLeased(settlements, keepDone) {
+      await called('settleIfLeased')
+      return settleIfLeased(database, now(), settlements, keepDone)
+    },
+    async renewIfLeased(claims, leaseMs) {
+      await called('renewIfLeased')
+      return renewIfLeased(database, now(), claims, leaseMs)
+    },
+    async ring(ring) {
+      await called('ring')
+      for (const listener of [...listeners]) queueMicrotask(() => listener.onRing(ring))
+    },
+
+    async heartbeat(instance, stopped) {
+      await called('heartbeat')
+      registry.heartbeat(instance, stopped, now())
+    },
+    async instances(seenWithinMs) {
+      await called('instances')
+      return registry.seenSince(now() - seenWithinMs)
+    },
+
+    async stats() {
+      await called('stats')
+      return stats(database, now(), registry.total())
+    },
+    async list(filter) {
+      await called('list')
+      return list(database, filter)
+    },
+    async retryDead(filter) {
+      await called('retryDead')
+      return retryDead(database, now(), filter)
+    },
+    async discardDead(filter) {
+      await called('discardDead')
+      return discardDead(database, filter)
+    },
+    async pruneDone(olderThanMs, limit) {
+      await called('pruneDone')
+      return pruneDone(database, now(), olderThanMs, limit)
+    },
+    async pruneInstances(olderThanMs) {
+      await called('pruneInstances')
+      registry.forgetBefore(now() - olderThanMs)
+    },
+
+    async paused() {
+      await called('paused')
+      return [...paused]
+    },
+    async pause(eventType) {
+      await called('pause')
+      paused.add(eventType)
+    },
+    async resume(eventType) {
+      await called('resume')
+      return paused.delete(eventType)
+    },
+
+    async markProcessed(client, handler, eventId) {
+      await called('markProcessed')
+      return markProcessed(marks, now, client, handler, eventId)
+    },
+    async isProcessed(handler, eventId) {
+      await called('isProcessed')
+      return isProcessed(marks, handler, eventId)
+    },
+    async pruneProcessed(olderThanMs, limit) {
+      await called('pruneProcessed')
+      return pruneProcessed(marks, now(), olderThanMs, limit)
+    },
+  }
+}
