@@ -113,14 +113,14 @@ export class Outbox<Client = unknown> implements EventPublisher, AsyncDisposable
    */
   async pause(event: string | EventDefinition = '*'): Promise<void> {
     await this.#store.pause(pausable(event))
-    await this.#machinery.pausesChanged()
+    await this.#machinery.pauses.changed()
     this.#settings.logger.info({ event_type: pausable(event) }, 'paused')
   }
 
   /** False when it was not paused. Resuming one type does not resume it while everything is paused. */
   async resume(event: string | EventDefinition = '*'): Promise<boolean> {
     const resumed = await this.#store.resume(pausable(event))
-    await this.#machinery.pausesChanged()
+    await this.#machinery.pauses.changed()
     if (resumed) this.#settings.logger.info({ event_type: pausable(event) }, 'resumed')
     return resumed
   }

@@ -167,7 +167,7 @@ export function isPattern(eventType: string): boolean {
 }
 
 /** A pattern also covers a narrower pattern. */
-function covers(route: string, eventType: string): boolean {
+export function covers(route: string, eventType: string): boolean {
   return isPattern(route) ? eventType.startsWith(prefixOf(route)) : route === eventType
 }
 

@@ -16,7 +16,8 @@ import { Janitor } from '../poller/janitor.js'
 import { LeaseKeeper, leaseLost } from '../poller/lease-keeper.js'
 import { Poller } from '../poller/poller.js'
 import type { EventStore, InstanceRecord, Ring, Settlement } from '../store.js'
-import type { Health, OutboxStats } from './health.js'
+import { checkHealth, type Health, type OutboxStats } from './health.js'
+import { Pauses } from './pauses.js'
 import { Publisher } from './publisher.js'
 import type { Settings } from './settings.js'
 import { VERSION } from './version.js'
@@ -43,6 +44,7 @@ export class Machinery<Client> {
   readonly #doorbell: DebouncedDoorbell
   readonly poller: Poller
   readonly publisher: Publisher<Client>
+  readonly pauses: Pauses
   readonly #counters = { done: 0, failed: 0, dead: 0 }
   /** What the registry knows of them. */
   #flushed = { done: 0, failed: 0, dead: 0 }
@@ -117,6 +119,13 @@ export class Machinery<Client> {
       hotToken: `${identity.instanceId}:0`,
       lookAgain: () => this.lookAgain(),
     })
+    this.pauses = new Pauses({
+      ...common,
+      dispatcher: this.#dispatcher,
+      poller: this.poller,
+      doorbell: this.#doorbell,
+      giveBack: (delivery) => this.#giveBack(delivery),
+    })
   }
 
   /** Something is due again that all scans have passed. */
@@ -134,23 +143,6 @@ export class Machinery<Client> {
       })
     }
     this.#janitor.registerAgain()
-    this.poller.rescan()
-  }
-
-  /** Reads what is paused and acts on it: what waits in memory is given back, what runs goes on. */
-  async readPauses(): Promise<void> {
-    this.#applyPauses(await this.#store.paused())
-  }
-
-  /** Here and everywhere else. */
-  async pausesChanged(): Promise<void> {
-    await this.readPauses()
-    this.#doorbell.ring(null)
-  }
-
-  #applyPauses(types: readonly string[]): void {
-    if (!this.#routes.pause(types)) return
-    for (const delivery of this.#dispatcher.takePaused()) this.#giveBack(delivery)
     this.poller.rescan()
   }
 
@@ -226,30 +218,17 @@ export class Machinery<Client> {
     }
   }
 
-  async health(): Promise<Health> {
+  health(): Promise<Health> {
     const { clock, pollIntervalMs } = this.#settings
     const started = this.#started && !this.#stopping
-    const problems: string[] = []
-    const stats = await this.#store.stats().catch((error: unknown) => {
-      problems.push(`the store does not answer: ${errorFields(error).error}`)
-      return null
-    })
-    const lastClaimAgoMs = started ? Math.round(clock.monotonic() - this.poller.lastClaimAt) : null
-    if (lastClaimAgoMs !== null && lastClaimAgoMs > pollIntervalMs * 3 + 1_000 && this.#cold.length === 0) {
-      problems.push(`the poller has not claimed for ${lastClaimAgoMs} ms`)
-    }
-    const stuck = this.#keeper.stuck().map((delivery) => delivery.event.eventId)
-    if (stuck.length > 0) problems.push(`${stuck.length} handlers have not returned for a long time`)
-    return {
-      ok: problems.length === 0,
+    return checkHealth({
       started,
-      storeReachable: stats !== null,
-      lastClaimAgoMs,
-      oldestLagMs: stats?.oldestLagMs ?? null,
-      dead: stats?.dead ?? null,
-      stuck,
-      problems,
-    }
+      stats: () => this.#store.stats(),
+      lastClaimAgoMs: started ? Math.round(clock.monotonic() - this.poller.lastClaimAt) : null,
+      claimIsLateAfterMs: this.#cold.length === 0 ? pollIntervalMs * 3 + 1_000 : Number.POSITIVE_INFINITY,
+      stuck: this.#keeper.stuck().map((delivery) => delivery.event.eventId),
+      differences: this.#janitor.differences,
+    })
   }
 
   /** Until everything that is in memory is handled and written. */
@@ -270,7 +249,7 @@ export class Machinery<Client> {
     })
     try {
       await this.#janitor.start()
-      await this.readPauses()
+      await this.pauses.read()
     } catch (error) {
       await this.#store.close()
       throw error
@@ -286,9 +265,7 @@ export class Machinery<Client> {
   #onRing(ring: Ring): void {
     if (ring === null) {
       this.poller.rescan()
-      this.readPauses().catch((error) =>
-        this.#settings.logger.warn(errorFields(error), 'what is paused could not be read'),
-      )
+      void this.pauses.refresh()
     } else if (ring === 'ordered') this.poller.wakeOrdered()
     else this.poller.wake(ring)
   }

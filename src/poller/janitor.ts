@@ -2,6 +2,7 @@ import type { Clock, Timer } from '../core/clock.js'
 import { ANY_VERSION, type Routes } from '../dispatcher/routing.js'
 import { errorFields, type Logger } from '../observe/logger.js'
 import type { EventStore, SeenInstance, TypeFilter } from '../store.js'
+import { differingTypes } from './differences.js'
 import type { Poller } from './poller.js'
 
 const PRUNE_BATCH = 1_000
@@ -33,6 +34,8 @@ export class Janitor {
   #busy: Promise<void> | null = null
   #cleaning: Promise<void> | null = null
   #cleanedAt = Number.NEGATIVE_INFINITY
+  /** Event types for which live instances have different handlers. */
+  differences: readonly string[] = []
 
   constructor(options: JanitorOptions) {
     this.#options = options
@@ -107,8 +110,9 @@ export class Janitor {
 
   async #clean(): Promise<void> {
     const { store, doneMs } = this.#options
-    const seen = await store.instances(REGISTERED_MS)
-    if (!this.#isFirst(seen)) return
+    const alive = this.#alive(await store.instances(REGISTERED_MS))
+    this.#compare(alive)
+    if (alive.some((one) => one.id < this.#options.instance)) return
     await this.claimUnroutable()
     await store.pruneInstances(REGISTERED_MS)
     while (doneMs > 0 && this.#running) {
@@ -116,13 +120,24 @@ export class Janitor {
     }
   }
 
-  /** Of the instances that are alive, the one with the lowest id cleans up. */
-  #isFirst(seen: readonly SeenInstance[]): boolean {
+  /** Of those the one with the lowest id cleans up. */
+  #alive(seen: readonly SeenInstance[]): SeenInstance[] {
     const newest = Math.max(...seen.map((one) => one.lastSeenAt.getTime()))
-    const alive = seen.filter(
+    return seen.filter(
       (one) => one.stoppedAt === null && newest - one.lastSeenAt.getTime() < this.heartbeatMs * 3,
     )
-    return alive.every((one) => one.id >= this.#options.instance)
+  }
+
+  #compare(alive: readonly SeenInstance[]): void {
+    const before = this.differences
+    this.differences = differingTypes(alive)
+    const found = this.differences.filter((type) => !before.includes(type))
+    if (found.length > 0) {
+      this.#options.logger.warn(
+        { event_types: found },
+        'live instances have different handlers for the same event: which of them run is up to chance',
+      )
+    }
   }
 
   async #attempt(what: string, work: () => Promise<unknown>): Promise<void> {

@@ -1,11 +1,12 @@
 import { MAX_PAYLOAD_BYTES } from '../../core/payload-limits.js'
-import type { ClaimedRow, ClaimRequest, ClaimResult, TypeFilter, UnroutableRequest } from '../../store.js'
-import { type Param, type Query, type Row, statement } from './driver.js'
+import type { ClaimedRow, ClaimRequest, ClaimResult, UnroutableRequest } from '../../store.js'
+import { accepts, acceptsNothing, filterParams, knownParams } from './accepts.js'
+import { type Query, type Row, statement } from './driver.js'
 import type { Names } from './names.js'
-import { FRESH, TIMED } from './schema.js'
+import { FRESH, ORDERED, TIMED } from './schema.js'
 
 /** Ends the token of a row whose former owner vanished: it is tried alone, and charged if it vanishes again. */
-const SOLO = ':solo'
+export const SOLO = ':solo'
 
 /** What claimedRow() reads, in its order. */
 export const EVENT_COLUMNS = `e.event_id, e.seq, e.event_type, e.aggregate_type, e.aggregate_id, e.tenant_id,
@@ -13,34 +14,24 @@ export const EVENT_COLUMNS = `e.event_id, e.seq, e.event_type, e.aggregate_type,
   e.headers::text as headers, e.metadata::text as metadata, date_part('epoch', e.occurred_at) * 1000 as occurred_at,
   e.payload_size, e.attempts, e.handled_by::text as handled_by`
 
-const OUT = `event_id, seq, event_type, aggregate_type, aggregate_id, tenant_id, ordering_key, version, payload,
+/** What they are called behind a RETURNING, and the token. */
+export const OUT = `event_id, seq, event_type, aggregate_type, aggregate_id, tenant_id, ordering_key, version, payload,
   payload_bytes, headers, metadata, occurred_at, payload_size, attempts, handled_by, locked_by`
 
-/**
- * The newest version accepted for the row, or -1. Four parameters from $n on: names, versions, prefixes, and
- * whether every name is accepted. Each list is split once per statement, not once per row.
- */
-const accepts = (n: number) => {
-  const list = (at: number, type: string) => `((select string_to_array($${at}::text, E'\\x1e'))::${type}[])`
-  const limit = (key: string) => `${list(n + 1, 'int')}[array_position(${list(n, 'text')}, ${key})]`
-  return `version <= coalesce(${limit('event_type')}, ${limit(`aggregate_type || E'\\x1f' || event_type`)},
-    case when $${n + 3}::int = 1 or event_type ^@ any(${list(n + 2, 'text')})
-      or (aggregate_type || E'\\x1f' || event_type) ^@ any(${list(n + 2, 'text')}) then 2147483647 else -1 end)`
-}
+export const SIZE = 'coalesce(nullif(payload_size, 0), pg_column_size(payload), 0) as size'
 
 export function claimStatements(names: Names) {
-  const size = 'coalesce(nullif(payload_size, 0), pg_column_size(payload), 0) as size'
   const due = 'available_at <= now() and locked_until is null'
   const stale = `available_at <= now() and (locked_until is null or locked_until < now())
       and created_at <= now() - $4::float8 * interval '1 ms' and not (${accepts(5)})`
   const high = `(select case when is_called then last_value else 0 end from ${names.sequence})`
   const fresh = (limit: string) => `
-  (select ctid, seq as fresh_seq, ${size} from ${names.events} where ${FRESH} and seq >= $5::bigint
+  (select ctid, seq as fresh_seq, ${SIZE} from ${names.events} where ${FRESH} and seq >= $5::bigint
       and locked_until is null and ($6::float8 = 0 or created_at <= now() - $6::float8 * interval '1 ms')
       and ${accepts(7)}
     order by seq limit ${limit} for update skip locked)`
   const timed = (limit: string) => `
-  (select ctid, null::bigint as fresh_seq, ${size} from ${names.events} where ${TIMED} and ${due}
+  (select ctid, null::bigint as fresh_seq, ${SIZE} from ${names.events} where ${TIMED} and ${due}
       and available_at > coalesce(now() - $12::float8 * interval '1 ms', '-infinity') and ${accepts(7)}
     order by available_at ${limit} for update skip locked)`
   const within = 'total <= $4::float8 or total = size'
@@ -57,11 +48,11 @@ returning ${EVENT_COLUMNS}`),
     // Everything that is due. $1–$10 as above, $11 suspects, $12 came due within ms
     claim: statement(`
 with suspect as materialized (
-  (select ctid, null::bigint as fresh_seq, ${size} from ${names.events}
+  (select ctid, null::bigint as fresh_seq, ${SIZE} from ${names.events}
     where ${FRESH} and locked_until < now() and ${accepts(7)}
     order by seq limit least($11::int, $3::int) for update skip locked)
 ), suspect_timed as materialized (
-  (select ctid, null::bigint as fresh_seq, ${size} from ${names.events}
+  (select ctid, null::bigint as fresh_seq, ${SIZE} from ${names.events}
     where ${TIMED} and available_at <= now() and locked_until < now() and ${accepts(7)}
     order by available_at limit least($11::int, $3::int) - (select count(*) from suspect) for update skip locked)
 ), room as materialized (
@@ -95,11 +86,20 @@ select null, ${high}, null, null, null, null, null,
     // $1 token, $2 lease ms, $3 limit, $4 older than ms, $5–$8 filter
     // Without the payload: nobody is going to read it.
     unroutable: statement(`
+with fresh as materialized (
+  select ctid from ${names.events} where ${FRESH} and ${stale} order by seq limit $3::int for update skip locked
+), timed as materialized (
+  select ctid from ${names.events} where ${TIMED} and ${stale}
+   order by available_at limit $3::int - (select count(*) from fresh) for update skip locked
+), ordered as materialized ( -- first rows of their keys only
+  select ctid from ${names.events} e where ${ORDERED} and status in (0, 2) and ${stale}
+     and seq = (select seq from ${names.events} p where ${ORDERED} and p.ordering_key = e.ordering_key
+                 order by p.ordering_key, p.seq limit 1)
+   order by ordering_key, seq limit $3::int - (select count(*) from fresh) - (select count(*) from timed)
+     for update skip locked
+)
 update ${names.events} e set locked_by = $1::text, locked_until = now() + $2::float8 * interval '1 ms'
- where e.ctid = any(
-   array(select ctid from ${names.events} where ${FRESH} and ${stale} order by seq limit $3::int for update skip locked)
-   || array(select ctid from ${names.events} where ${TIMED} and ${stale}
-      order by available_at limit $3::int for update skip locked))
+ where e.ctid = any(array(select ctid from fresh union all select ctid from timed union all select ctid from ordered))
 returning ${EVENT_COLUMNS.replace('e.payload::text', 'null::text').replace("encode(e.payload_bytes, 'base64')", 'null::text')}`),
   }
 }
@@ -108,8 +108,12 @@ type Statements = ReturnType<typeof claimStatements>
 
 export async function claim(sql: Statements, query: Query, request: ClaimRequest): Promise<ClaimResult> {
   const { token, leaseMs, limit, maxBytes, fromSeq, suspects, skipRecentMs } = request
-  const params = [token, leaseMs, limit, maxBytes, fromSeq, skipRecentMs, ...filterParams(request.accept)]
+  // While everything is paused nothing is looked at, however much waits.
+  const idle = acceptsNothing(request.accept)
+  const most = idle ? 0 : limit
+  const params = [token, leaseMs, most, maxBytes, fromSeq, skipRecentMs, ...filterParams(request.accept)]
   if (request.freshOnly && suspects === 0) {
+    if (idle) return { rows: [], highSeq: null, complete: true, nextSeq: fromSeq, nextDueMs: null }
     const rows = inOrder((await query(sql.fresh, params)).map((row) => claimedRow(row, token)))
     let bytes = MAX_PAYLOAD_BYTES
     for (const row of rows) bytes += row.payloadSize
@@ -122,7 +126,7 @@ export async function claim(sql: Statements, query: Query, request: ClaimRequest
   return {
     rows: inOrder(rows.slice(0, -1).map((row) => claimedRow(row, row[16] as string))),
     highSeq: Number(summary[1]),
-    complete: Number(summary[7]) === 1,
+    complete: idle || Number(summary[7]) === 1,
     nextSeq: summary[14] === null ? fromSeq : Number(summary[14]) + 1,
     nextDueMs: summary[12] === null ? null : Number(summary[12]),
   }
@@ -143,18 +147,9 @@ export async function claimUnroutable(
     leaseMs,
     limit,
     olderThanMs,
-    ...filterParams(request.known),
+    ...knownParams(request.known),
   ])
   return rows.map((row) => claimedRow(row, token))
-}
-
-function filterParams(filter: TypeFilter): Param[] {
-  return [
-    filter.names.join('\x1e'),
-    filter.versions.join('\x1e'),
-    filter.prefixes.join('\x1e'),
-    filter.prefixes.includes('') ? 1 : 0,
-  ]
 }
 
 /** Written out field by field: this runs for every event. */

@@ -3,7 +3,7 @@ import { EventStatus } from '../../store.js'
 import { claimedRow, EVENT_COLUMNS } from './claim.js'
 import { type Param, type Query, statement } from './driver.js'
 import type { Names } from './names.js'
-import { DEAD, FRESH, TIMED } from './schema.js'
+import { DEAD, FRESH, ORDERED, TIMED } from './schema.js'
 
 const STATUS_NAMES = Object.keys(EventStatus) as EventStatusName[]
 
@@ -15,26 +15,36 @@ const FILTER = `($1::int is null or status = $1::int)
 
 export function inspectStatements(names: Names) {
   const epoch = (column: string) => `date_part('epoch', e.${column}) * 1000`
-  const dead = `select ctid from ${names.events} where ${DEAD} and ${FILTER} for update skip locked`
+  const dead = (columns: string) =>
+    `select ${columns} from ${names.events} where ${DEAD} and ${FILTER} for update skip locked`
   return {
     stats: statement(`
 select (select count(*) from ${names.events} where ${FRESH})
-    + (select count(*) from ${names.events} where ${TIMED} and available_at < 'infinity'),
+    + (select count(*) from ${names.events} where ${TIMED} and available_at < 'infinity') + ordered.n,
   (select count(*) from ${names.events} where ${DEAD}),
   coalesce(sum(done), 0), coalesce(sum(failed), 0), coalesce(sum(dead), 0),
-  greatest(0, date_part('epoch', clock_timestamp() - least(
+  greatest(0, date_part('epoch', clock_timestamp() - least(ordered.due,
     (select created_at from ${names.events} where ${FRESH} order by seq limit 1),
     (select available_at from ${names.events} where ${TIMED} and available_at < 'infinity'
       order by available_at limit 1)))) * 1000
-  from ${names.instances}`),
+  from (select count(*) as n, min(available_at) as due from ${names.events} where ${ORDERED} and status in (0, 2)) ordered
+    left join ${names.instances} on true group by ordered.n, ordered.due`),
     list: statement(`
 select ${EVENT_COLUMNS}, status, failures::text, last_error, locked_by,
   ${epoch('locked_until')}, date_part('epoch', case when isfinite(e.available_at) then e.available_at else e.created_at end) * 1000, ${epoch('created_at')}, ${epoch('done_at')}
   from ${names.events} e where ${FILTER}`),
+    // One with an ordering key goes to its tail: in its place it would be handled beside its successors.
     retry: statement(`
-update ${names.events} set status = 2, attempts = 0, available_at = clock_timestamp()
- where ctid = any(array(${dead})) returning event_id`),
-    discard: statement(`delete from ${names.events} where ctid = any(array(${dead})) returning event_id`),
+with dead as materialized (${dead('event_id, ordering_key')}
+), numbered as materialized (
+  select event_id, case when ordering_key is not null then nextval('${names.sequence}') end as tail from dead
+)
+update ${names.events} e set status = 2, attempts = 0, available_at = clock_timestamp(), halts = null,
+    seq = coalesce(n.tail, e.seq)
+  from numbered n where e.event_id = n.event_id returning e.event_id`),
+    discard: statement(
+      `delete from ${names.events} where ctid = any(array(${dead('ctid')})) returning event_id`,
+    ),
     prune: statement(`
 with gone as (
   delete from ${names.events} where ctid = any(array(

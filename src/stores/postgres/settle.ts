@@ -19,7 +19,7 @@ ${report}`),
     others: statement(`
 with s as materialized (
   select * from json_to_recordset($1::text::json) as s(id text, token text, status int, delay float8, error text,
-    failures json, handled json, attempts int)
+    failures json, handled json, attempts int, halts boolean)
 ), l as materialized (
   select s.* from s join ${names.events} e on e.event_id = s.id
    where e.locked_by = s.token and e.status in (0, 2) order by e.seq for update of e
@@ -33,6 +33,7 @@ update ${names.events} e set
     done_at = case when l.status = 1 then clock_timestamp() else e.done_at end,
     last_error = coalesce(l.error, e.last_error),
     handled_by = coalesce(l.handled, e.handled_by),
+    halts = l.halts and e.ordering_key is not null,
     failures = case when l.failures is null then e.failures else (
       select json_agg(f order by n) from (
         select f, n from (
@@ -106,6 +107,7 @@ function otherOf(settlement: Exclude<Settlement, { outcome: 'done' }>): object {
     error: sanitizeText(settlement.error, 4000),
     failures: settlement.failures.map((f) => ({ ...f, message: sanitizeText(f.message, 4000) })),
     handled: settlement.handledBy.length > 0 ? settlement.handledBy : null,
+    halts: outcome === 'dead' && settlement.halts ? true : null,
   }
 }
 

@@ -13,6 +13,7 @@ import type {
   EventStore,
   InstanceRecord,
   Migration,
+  OrderedClaimRequest,
   Ring,
   Settlement,
   StoreCapabilities,
@@ -25,8 +26,11 @@ import * as claiming from './claim.js'
 import { behindPooler, Connection } from './connections.js'
 import { Doorbell } from './doorbell.js'
 import { isServerError, type PostgresDriver, type Query, statement } from './driver.js'
+import { inboxStatements } from './inbox.js'
 import * as inspecting from './inspect.js'
 import { type Names, namesOf } from './names.js'
+import * as ordering from './ordered.js'
+import { pauseStatements } from './pauses.js'
 import * as registry from './registry.js'
 import { migrate, migrationsFor } from './schema.js'
 import * as settling from './settle.js'
@@ -89,9 +93,12 @@ export class PostgresStore<Client> implements EventStore<Client> {
     this.#sql = {
       ...appending.appendStatements(this.#names),
       claims: claiming.claimStatements(this.#names),
+      ordered: ordering.orderedStatements(this.#names),
       settles: settling.settleStatements(this.#names),
       registry: registry.registryStatements(this.#names),
       inspect: inspecting.inspectStatements(this.#names),
+      pauses: pauseStatements(this.#names),
+      inbox: inboxStatements(this.#names),
     }
   }
 
@@ -177,6 +184,10 @@ export class PostgresStore<Client> implements EventStore<Client> {
     return claiming.claim(this.#sql.claims, this.#claims.query, request)
   }
 
+  claimOrdered(request: OrderedClaimRequest) {
+    return ordering.claimOrdered(this.#sql.ordered, this.#claims.query, request)
+  }
+
   claimUnroutable(request: UnroutableRequest) {
     return claiming.claimUnroutable(this.#sql.claims, this.#claims.query, request)
   }
@@ -226,6 +237,32 @@ export class PostgresStore<Client> implements EventStore<Client> {
 
   async pruneInstances(olderThanMs: number): Promise<void> {
     await this.#settles.query(this.#sql.registry.prune, [olderThanMs])
+  }
+
+  async paused(): Promise<readonly string[]> {
+    const rows = await this.#settles.query(this.#sql.pauses.paused, [])
+    return rows.map((row) => row[0] as string)
+  }
+
+  async pause(eventType: string): Promise<void> {
+    await this.#pool(this.#sql.pauses.pause, [eventType])
+  }
+
+  async resume(eventType: string): Promise<boolean> {
+    return (await this.#pool(this.#sql.pauses.resume, [eventType])).length > 0
+  }
+
+  async markProcessed(client: Client, handler: string, eventId: string): Promise<boolean> {
+    return (await this.#on(client)(this.#sql.inbox.mark, [handler, eventId])).length > 0
+  }
+
+  async isProcessed(handler: string, eventId: string): Promise<boolean> {
+    return (await this.#pool(this.#sql.inbox.contains, [handler, eventId])).length > 0
+  }
+
+  async pruneProcessed(olderThanMs: number, limit: number): Promise<number> {
+    const [row] = await this.#pool(this.#sql.inbox.prune, [olderThanMs, limit])
+    return Number(row?.[0] ?? 0)
   }
 
   readonly #pool: Query = (sql, params) => this.#driver.query(sql, params)

@@ -4,9 +4,16 @@ import { deadLetters } from './dead-letters.js'
 import { doorbell } from './doorbell.js'
 import { failures } from './failures.js'
 import { filters } from './filters.js'
+import { inbox } from './inbox.js'
 import { inspect } from './inspect.js'
 import { interleavings } from './interleavings.js'
 import type { StoreConformanceOptions } from './options.js'
+import { ordering } from './ordering.js'
+import { orderingDead } from './ordering-dead.js'
+import { orderingRaces } from './ordering-races.js'
+import { orderingScan } from './ordering-scan.js'
+import { orderingSuspects } from './ordering-suspects.js'
+import { pause } from './pause.js'
 import { prune } from './prune.js'
 import { registry } from './registry.js'
 import { renew } from './renew.js'
@@ -36,9 +43,16 @@ const THEMES: readonly Theme[] = [
   failures,
   renew,
   interleavings,
+  ordering,
+  orderingSuspects,
+  orderingDead,
+  orderingScan,
+  orderingRaces,
   deadLetters,
   inspect,
   unroutable,
+  pause,
+  inbox,
   registry,
   prune,
   doorbell,

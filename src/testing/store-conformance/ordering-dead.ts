@@ -108,7 +108,10 @@ export const orderingDead: Theme = {
     test('dead rows of one key that are retried together keep their order', async (h) => {
       const ids = await h.appendFree(6, A)
       const rows = await h.claimOrdered({ runLength: 6 })
-      await h.settle([...rows.slice(0, 4).map((row) => dead(row)), ...rows.slice(4).map((row) => release(row))])
+      await h.settle([
+        ...rows.slice(0, 4).map((row) => dead(row)),
+        ...rows.slice(4).map((row) => release(row)),
+      ])
       assert.equal((await h.store.retryDead({})).length, 4)
       assert.deepEqual(await h.claimOrderedIds({ runLength: 6 }), [...ids.slice(4), ...ids.slice(0, 4)])
     })

@@ -57,7 +57,10 @@ export const orderingSuspects: Theme = {
       const [first] = await loseRuns(h, ['a'], 2)
       const [alone] = await h.claimOrdered({ suspects: 1 })
       assert.ok(alone)
-      assert.deepEqual(await h.settle([release({ ...claimOf(alone), token: alone.token.replace(':solo', '') })]), [])
+      assert.deepEqual(
+        await h.settle([release({ ...claimOf(alone), token: alone.token.replace(':solo', '') })]),
+        [],
+      )
       assert.deepEqual(await h.settle([release(alone)]), [first])
       const rows = await h.claimOrdered({ suspects: 1 })
       assert.deepEqual(

@@ -36,7 +36,10 @@ export const ordering: Theme = {
         const rows = await h.claimOrdered({ token: 'worker:1' })
         assert.deepEqual(idsOf(rows), expected)
         for (const row of rows) {
-          assert.deepEqual([row.orderingKey, row.token, row.attempts, row.suspect], ['a', 'worker:1', 0, false])
+          assert.deepEqual(
+            [row.orderingKey, row.token, row.attempts, row.suspect],
+            ['a', 'worker:1', 0, false],
+          )
           assert.deepEqual(row.handledBy, [])
         }
         assert.deepEqual(await h.claimOrdered({ suspects: 10 }), [], 'the key is being worked on')
@@ -69,11 +72,14 @@ export const ordering: Theme = {
       const [failed] = await h.claimOrdered()
       assert.ok(failed)
       await h.settle([retry(failed)])
-      await h.append([
-        { event: event(B) },
-        { event: event({ orderingKey: 'c' }), delayMs: 1 },
-        { event: event({ orderingKey: 'd' }), token: 'lost:1' },
-      ], { leaseMs: SHORT_MS })
+      await h.append(
+        [
+          { event: event(B) },
+          { event: event({ orderingKey: 'c' }), delayMs: 1 },
+          { event: event({ orderingKey: 'd' }), token: 'lost:1' },
+        ],
+        { leaseMs: SHORT_MS },
+      )
       const [free] = await h.appendFree(1)
       await h.elapse(SHORT_MS)
       assert.deepEqual(await h.claimIds({ suspects: 10 }), [free])
@@ -85,7 +91,11 @@ export const ordering: Theme = {
       await h.settle([retry(await h.claimOne())])
       await h.append([{}, { delayMs: 1 }, { token: 'lost:1' }], { leaseMs: SHORT_MS })
       await h.elapse(SHORT_MS)
-      assert.deepEqual(await h.claimOrderedResult({ suspects: 10 }), { rows: [], afterKey: null, nextDueMs: null })
+      assert.deepEqual(await h.claimOrderedResult({ suspects: 10 }), {
+        rows: [],
+        afterKey: null,
+        nextDueMs: null,
+      })
       assert.equal((await h.claim({ suspects: 10 })).length, 4)
     })
 
@@ -209,7 +219,11 @@ export const ordering: Theme = {
       const [mine] = await h.appendFree(1, { ...A, eventType: 'mine' })
       const [last] = await h.appendFree(1, { ...A, eventType: 'other' })
       assert.deepEqual(await h.claimOrdered({ accept: onlyType('mine') }), [])
-      for (const [eventType, id] of [['other', other], ['mine', mine], ['other', last]] as const) {
+      for (const [eventType, id] of [
+        ['other', other],
+        ['mine', mine],
+        ['other', last],
+      ] as const) {
         const rows = await h.claimOrdered({ accept: onlyType(eventType) })
         assert.deepEqual(idsOf(rows), [id], 'the next row, of another type, ends the run')
         await h.settle(rows.map(done))

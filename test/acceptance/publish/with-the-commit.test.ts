@@ -52,40 +52,54 @@ function wireOf(client: unknown): string[] {
   return sent
 }
 
-/** What pg-cursor and its kin are to the client: not text, but something that speaks the protocol itself. */
-class OwnQuery {
+/**
+ * What pg-cursor is to the client: not text, but something that speaks the protocol itself. It gives one row, and
+ * keeps the client to itself until it is closed.
+ */
+class Cursor {
   readonly #text: string
-  readonly answer: Promise<unknown>
-  #resolve: (value: unknown) => void = () => {}
-  #reject: (error: unknown) => void = () => {}
+  readonly row: Promise<unknown>
+  readonly closed: Promise<void>
+  #connection: Record<string, (message?: object) => void> = {}
+  #settle: Record<'row' | 'closed' | 'failed', (value?: never) => void>
 
   constructor(text: string) {
     this.#text = text
-    this.answer = new Promise((resolve, reject) => {
-      this.#resolve = resolve
-      this.#reject = reject
-    })
+    const settle = { row: () => {}, closed: () => {}, failed: () => {} }
+    this.row = new Promise((resolve, reject) => Object.assign(settle, { row: resolve, failed: reject }))
+    this.closed = new Promise((resolve) => Object.assign(settle, { closed: resolve }))
+    this.#settle = settle
   }
 
-  submit(connection: pg.Connection): void {
-    const { parse, bind, execute, sync } = connection as unknown as Record<string, (message?: object) => void>
-    parse?.call(connection, { name: '', text: this.#text })
-    bind?.call(connection, {})
-    execute?.call(connection, {})
-    sync?.call(connection)
+  submit(connection: unknown): void {
+    this.#connection = connection as Record<string, (message?: object) => void>
+    this.#connection.parse?.({ name: '', text: this.#text })
+    this.#connection.bind?.({})
+    this.#connection.execute?.({ rows: '1' })
+    this.#connection.flush?.()
+  }
+
+  close(): Promise<void> {
+    this.#connection.sync?.()
+    return this.closed
   }
 
   handleDataRow({ fields }: { fields: unknown[] }): void {
-    this.#resolve(Number(fields[0]))
+    this.#settle.row(Number(fields[0]) as never)
   }
 
   handleError(error: unknown): void {
-    this.#reject(error)
+    this.#settle.failed(error as never)
+    this.#connection.sync?.()
   }
 
+  handleReadyForQuery(): void {
+    this.#settle.closed()
+  }
+
+  handlePortalSuspended(): void {}
   handleRowDescription(): void {}
   handleCommandComplete(): void {}
-  handleReadyForQuery(): void {}
 }
 
 describe('an event that is published last', () => {
@@ -223,7 +237,15 @@ describe("the application's next statement", () => {
           client.query(count, (error, result) => (error ? reject(error) : resolve(result.rows[0].n)))
         }),
     ],
-    ['a query that submits itself, as a cursor does', (client) => client.query(new OwnQuery(count)).answer],
+    [
+      'a cursor',
+      async (client) => {
+        const cursor = client.query(new Cursor(count))
+        const counted = await cursor.row
+        await cursor.close()
+        return counted
+      },
+    ],
   ]
 
   it.each(forms)('finds the row in the table: %s', async (_form, ask) => {
@@ -313,6 +335,17 @@ describe('many events', () => {
       }
     })
     expect(sent).toEqual(['insert', 'wait', 'insert', 'wait', 'insert', 'commit', 'wait'])
+    expect(await payloads(pool)).toEqual(Array.from({ length: 1_200 }, (_, n) => n))
+  })
+
+  it('do not wait for a cursor that is closed only after them', async () => {
+    const { pool, outbox } = await opened()
+    await outbox.transaction(async (tx) => {
+      const cursor = tx.client.query(new Cursor('select generate_series(1, 3)'))
+      expect(await cursor.row).toBe(1)
+      for (let n = 0; n < 1_200; n++) await tx.publish(event('thing.happened', n))
+      await cursor.close()
+    })
     expect(await payloads(pool)).toEqual(Array.from({ length: 1_200 }, (_, n) => n))
   })
 

@@ -25,6 +25,8 @@ export interface PgClient {
   removeListener(event: string, listener: Listener): unknown
   release?(destroy?: boolean): void
   getTransactionStatus?(): string | null
+  /** False while a query is under way. */
+  readonly readyForQuery?: unknown
   readonly connection?: unknown
   readonly pipeline?: unknown
 }
@@ -58,6 +60,8 @@ export class PgTransaction<Client extends PgClient> {
   #held: (() => LateStatement) | null = null
   /** The last that was held back and sent before the commit. */
   #flushed: Promise<void> | null = null
+  /** It is being carried out, and the client with nothing else. */
+  #writing = false
   #failure: Failure | null = null
   #ring: Ring | null = null
   /** The connection cannot be used again. */
@@ -169,7 +173,12 @@ export class PgTransaction<Client extends PgClient> {
         // What would make a failed transaction usable may be on its way. Statements that pass us by are not seen.
         return refused === null && this.#client.query === this.#watch
       },
-      flush: () => this.#flush(),
+      flush: () => {
+        const flushed = this.#flush()
+        if (!this.#isBusy()) return flushed
+        flushed.catch(() => {})
+        return Promise.resolve()
+      },
     }
     return session
   }
@@ -214,6 +223,7 @@ export class PgTransaction<Client extends PgClient> {
       const late = this.#take() as LateStatement
       explain = late.explain
       const { rows, error } = await this.#sendLate(late, [])
+      this.#writing = false
       if (error !== null) throw error
       late.answered(rows)
     } catch (error) {
@@ -240,7 +250,16 @@ export class PgTransaction<Client extends PgClient> {
   #sendLate({ statement, params }: LateStatement, then: readonly Step[]): Promise<Answer> {
     const first = { statement: this.#prepare ? statement : unnamed(statement), params }
     const client = { query: (packet: unknown) => this.#query(packet) }
-    return send(client, [first, ...then], () => this.#refusal())
+    return send(client, [first, ...then], () => {
+      const refused = this.#refusal()
+      this.#writing = refused === null
+      return refused
+    })
+  }
+
+  /** With something of the application's, perhaps a cursor, that ends only after the publish: nobody may wait for it. */
+  #isBusy(): boolean {
+    return this.#client.readyForQuery === false && !this.#writing
   }
 
   /** Outside of a transaction a statement would commit by itself. */

@@ -1,0 +1,32 @@
+import { describe, expect, it } from 'vitest'
+import { differingTypes } from './differences.js'
+
+const instance = (handlers: Record<string, string[]>) => ({ handlers })
+
+describe('differingTypes', () => {
+  it('finds nothing where all have the same handlers, in whatever order', () => {
+    const one = instance({ 'order.placed': ['mail', 'audit'], other: ['x'] })
+    const two = instance({ 'order.placed': ['audit', 'mail'] })
+    expect(differingTypes([one, two])).toEqual([])
+    expect(differingTypes([])).toEqual([])
+  })
+
+  it('does not mind an instance that does not handle the type at all', () => {
+    expect(differingTypes([instance({ a: ['x'] }), instance({ b: ['y'] })])).toEqual([])
+  })
+
+  it('names the types for which they differ', () => {
+    const one = instance({ a: ['x', 'y'], b: ['z'] })
+    const two = instance({ a: ['x'], b: ['z'] })
+    expect(differingTypes([one, two])).toEqual(['a'])
+  })
+
+  it('takes patterns into account', () => {
+    const one = instance({ 'order.placed': ['mail'], 'order.*': ['audit'] })
+    const same = instance({ 'order.*': ['audit'], 'order.placed': ['mail'] })
+    const two = instance({ 'order.placed': ['mail'] })
+    expect(differingTypes([one, same])).toEqual([])
+    expect(differingTypes([one, two])).toEqual(['order.placed'])
+    expect(differingTypes([instance({ '*': ['a'] }), instance({ '*': ['b'] })])).toEqual(['*'])
+  })
+})

@@ -1,0 +1,49 @@
+import type { TypeFilter } from '../../store.js'
+import type { Param } from './driver.js'
+
+/**
+ * Whether the newest version accepted for the row, or -1, is at least its own. Four parameters from $n on: names,
+ * versions, prefixes, and whether every name is accepted. Each list is split once per statement, not once per row.
+ */
+export const accepts = (n: number) => {
+  const list = (at: number, type: string) => `((select string_to_array($${at}::text, E'\\x1e'))::${type}[])`
+  const limit = (key: string) => `${list(n + 1, 'int')}[array_position(${list(n, 'text')}, ${key})]`
+  return `version <= coalesce(${limit('event_type')}, ${limit(`aggregate_type || E'\\x1f' || event_type`)},
+    case when $${n + 3}::int = 1 or event_type ^@ any(${list(n + 2, 'text')})
+      or (aggregate_type || E'\\x1f' || event_type) ^@ any(${list(n + 2, 'text')}) then 2147483647 else -1 end)`
+}
+
+const SEPARATOR = '\x1e'
+const NOTHING: TypeFilter = { names: [], versions: [], prefixes: [] }
+
+/** True when no row can pass, so that nobody need look. */
+export function acceptsNothing(filter: TypeFilter): boolean {
+  return (filter.names.length === 0 && filter.prefixes.length === 0) || isAllPaused(filter)
+}
+
+function isAllPaused({ except }: TypeFilter): boolean {
+  return except !== undefined && except.length > 0 && except.includes('*')
+}
+
+/** A paused type is a name of which no version is accepted; the first of equal names counts, before any prefix. */
+export function filterParams(filter: TypeFilter): Param[] {
+  if (!filter.except || filter.except.length === 0) return knownParams(filter)
+  if (isAllPaused(filter)) return knownParams(NOTHING)
+  // What separates the names cannot be part of one.
+  const paused = filter.except.filter((type) => !type.includes(SEPARATOR))
+  return knownParams({
+    names: [...paused, ...filter.names],
+    versions: [...paused.map(() => -1), ...filter.versions],
+    prefixes: filter.prefixes,
+  })
+}
+
+/** Without regard to what is paused. */
+export function knownParams(filter: TypeFilter): Param[] {
+  return [
+    filter.names.join(SEPARATOR),
+    filter.versions.join(SEPARATOR),
+    filter.prefixes.join(SEPARATOR),
+    filter.prefixes.includes('') ? 1 : 0,
+  ]
+}

@@ -1,0 +1,132 @@
+import type { ClaimedRow, OrderedClaimRequest, OrderedClaimResult } from '../../store.js'
+import { accepts, acceptsNothing, filterParams } from './accepts.js'
+import { claimedRow, EVENT_COLUMNS, OUT, SIZE, SOLO } from './claim.js'
+import { type Query, type Row, statement } from './driver.js'
+import type { Names } from './names.js'
+import { ORDERED } from './schema.js'
+
+/** Keys that one claim looks at, however few of them it can take. */
+const MOST_KEYS = 1_000
+/** So many rows of a key are looked through for a lease: a transaction may commit that many late, in front of it. */
+const LOOK_AHEAD = 64
+/** Begins the token of a row whose key was taken over: its former owner cannot settle it any more. */
+const LOST = '~'
+
+/**
+ * A loose index scan jumps from the first row of one key to that of the next, so that what waits behind a first row
+ * costs nothing.
+ *
+ * Everything is decided by one snapshot, which others may have outrun. So each row is locked without waiting, and
+ * only if it is still the version (`xmin`) that was looked at; a run is taken whole or not at all. A row with a lower
+ * `seq` may commit meanwhile and be claimed by another, who then writes to the row behind its run when that has ended
+ * early: whoever still thinks that it is the first one finds another version.
+ */
+export function orderedStatements(names: Names) {
+  const takeable = `status in (0, 2) and available_at <= now()
+      and ($8::float8 = 0 or created_at <= now() - $8::float8 * interval '1 ms') and ${accepts(9)}`
+  // state 1: can be taken, 2: its last owner vanished, 0: the key waits
+  const first = (after: string) => `
+  (select ordering_key, seq, ctid as place, xmin as seen,
+      case when locked_until >= now() then 0 when not (${takeable}) then 0 when locked_until is null then 1 else 2 end as state,
+      case when status in (0, 2) and available_at > now() and available_at < 'infinity' then available_at end as due
+    from ${names.events} where ${ORDERED} and ordering_key ${after} order by ordering_key, seq limit 1)`
+  const within = '(total <= $5::float8 or n = first)'
+  return {
+    // $1 token, $2 lease ms, $3 keys, $4 run length, $5 most bytes, $6 from key, $7 suspects, $8 skip recent ms,
+    // $9–$12 filter
+    claim: statement(`
+with recursive head as (
+  select 1 as n, f.*, state = 1 or (state = 2 and $7::int > 0) as take,
+      (state = 1 or (state = 2 and $7::int > 0))::int as taken, (state = 2)::int as suspects
+    from ${first('>= $6::text')} f
+  union all
+  select h.n + 1, f.*, t.take, h.taken + t.take::int, h.suspects + (f.state = 2)::int
+    from head h cross join lateral ${first('> h.ordering_key')} f
+      cross join lateral (select f.state = 1 or (f.state = 2 and h.suspects < $7::int) as take) t
+   where h.n < ${MOST_KEYS} and h.taken < $3::int
+), entered as materialized ( -- who cannot lock the first row does not touch the others
+  select h.n, h.ordering_key, h.seq, h.state from head h join ${names.events} e on e.ctid = h.place
+   where h.take and e.xmin = h.seen for update of e skip locked
+), near as materialized (
+  select k.n, r.place, r.seen, r.size, r.run from entered k cross join lateral (
+    select *, bool_or(locked_until >= now()) over () as busy,
+        run or locked_until is not null or (nth <= greatest($4::int, 2) and lag(run) over (rows unbounded preceding)) as wanted
+      from (
+        select place, seen, size, locked_until, nth, bool_and(nth = 1 or (nth <= $4::int and k.state = 1
+            and locked_until is null and ${takeable})) over (rows unbounded preceding) as run
+          from (
+            select ctid as place, xmin as seen, ${SIZE}, row_number() over () as nth, status, available_at, created_at,
+                locked_until, version, event_type, aggregate_type
+              from ${names.events} where ${ORDERED} and ordering_key = k.ordering_key and seq >= k.seq
+             order by ordering_key, seq limit ${LOOK_AHEAD}) pending) numbered) r
+   where r.wanted and not r.busy
+), budget as materialized (
+  select *, sum(case when run then size end) over (order by n) as total, count(*) over (partition by n) as parts,
+      min(n) over () as first from near
+), locked as materialized (
+  select b.n, b.parts, b.run, e.ctid from budget b join ${names.events} e on e.ctid = b.place
+   where ${within} and e.xmin = b.seen for update of e skip locked
+), whole as materialized (
+  select unnest(array_agg(ctid)) as ctid, unnest(array_agg(run)) as run from locked
+   group by n having count(*) = max(parts)
+), behind as (
+  update ${names.events} e set
+      locked_by = case when e.locked_by is null or e.locked_by ^@ '${LOST}' then e.locked_by else '${LOST}' || e.locked_by end
+    where e.ctid = any(array(select ctid from whole where not run))
+), got as (
+  update ${names.events} e set
+      locked_by = case when e.locked_by is null then $1::text else $1::text || '${SOLO}' end,
+      attempts = e.attempts + case when e.locked_by like '%${SOLO}' then 1 else 0 end,
+      locked_until = now() + $2::float8 * interval '1 ms'
+    where e.ctid = any(array(select ctid from whole where run))
+  returning ${EVENT_COLUMNS}, e.locked_by
+)
+select ${OUT} from got
+union all -- the last row sums up: where the next scan goes on, ms to the next one due
+select null, null, null, null, null, null,
+  (select ordering_key from head
+    where n = (select case when left_out is not null then left_out - 1 when taken >= $3::int or n >= ${MOST_KEYS} then n end
+      from head, (select min(n) as left_out from budget where not ${within}) b order by n desc limit 1)),
+  null, null, null, null, null, (select date_part('epoch', min(due) - now()) * 1000 from head), null, null, null, null`),
+  }
+}
+
+type Statements = ReturnType<typeof orderedStatements>
+
+export async function claimOrdered(
+  sql: Statements,
+  query: Query,
+  request: OrderedClaimRequest,
+): Promise<OrderedClaimResult> {
+  const { token, leaseMs, keys, runLength, maxBytes, afterKey, suspects, skipRecentMs, accept } = request
+  if (keys < 1) return { rows: [], afterKey, nextDueMs: null }
+  if (acceptsNothing(accept)) return { rows: [], afterKey: null, nextDueMs: null }
+  const rows = await query(sql.claim, [
+    token,
+    leaseMs,
+    keys,
+    runLength,
+    maxBytes,
+    afterKey === '' ? '' : `${afterKey}\x01`, // no text lies between the two
+    suspects,
+    skipRecentMs,
+    ...filterParams(accept),
+  ])
+  const summary = rows[rows.length - 1] as Row
+  return {
+    rows: runByRun(rows.slice(0, -1).map((row) => claimedRow(row, row[16] as string))),
+    afterKey: summary[6] as string | null,
+    nextDueMs: summary[12] === null ? null : Number(summary[12]),
+  }
+}
+
+/** Keys by the age of their first row. */
+function runByRun(rows: ClaimedRow[]): ClaimedRow[] {
+  const runs = new Map<string | null, ClaimedRow[]>()
+  for (const row of rows.sort((a, b) => a.seq - b.seq)) {
+    const run = runs.get(row.orderingKey)
+    if (run) run.push(row)
+    else runs.set(row.orderingKey, [row])
+  }
+  return [...runs.values()].flat()
+}
