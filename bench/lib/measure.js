@@ -4,13 +4,13 @@ async function sideNamed(name) {
   return (await import(`./${name}.js`)).side
 }
 
-/** A fresh database in which `count` events wait for the side's consumer. */
-export async function onBacklog({ databases, say }, name, count, use) {
+/** A fresh database in which `count` events wait for the side's consumer; `shape` says how they are ordered. */
+export async function onBacklog({ databases, say }, name, count, use, shape) {
   const build = async (url) => {
     say(`filling ${count.toLocaleString('en-US')} events for ${name}`)
-    await (await sideNamed(name)).fill(url, count)
+    await (await sideNamed(name)).fill(url, count, shape)
   }
-  return await databases.with(`${name} ${count}`, build, use)
+  return await databases.with(`${name} ${count} ${JSON.stringify(shape) ?? ''}`.trim(), build, use)
 }
 
 /** A fresh database with the side's tables and the application's own. */
@@ -32,11 +32,11 @@ export async function inTurns({ repeat, say }, parts) {
 }
 
 /** Drains a backlog of `count` events after `warm` more, in a process of its own. */
-export function drain(context, side, { count, warm, options, around = (_url, run) => run() }) {
+export function drain(context, side, { count, warm, options, shape, around = (_url, run) => run() }) {
   const total = count + warm
-  return onBacklog(context, side, total, (url) =>
-    around(url, () => context.child({ role: 'drain', side, url, total, warm, options })),
-  )
+  const measured = (url) =>
+    around(url, () => context.child({ role: 'drain', side, url, total, warm, options }))
+  return onBacklog(context, side, total, measured, shape)
 }
 
 export const medianOf = (results, field) => median(results.map((result) => result[field]))

@@ -8,8 +8,10 @@ import { poolFor, warmUp } from './pool.js'
 /** Connections that the outbox needs beside those of the application. */
 const OWN_CONNECTIONS = 6
 const TUNING = { concurrency: 96, batchSize: 500, pollIntervalMs: 5_000 }
-const LATE_ID = 'select event_id as id from outbox_event order by event_id desc offset 5000 limit 1'
-const PENDING = 'select exists (select 1 from outbox_event where status in (0, 2) and event_id > $1) as left'
+const LATE_ID =
+  "select event_id as id from outbox_event where ordering_key is distinct from 'blocked' order by event_id desc offset 5000 limit 1"
+const PENDING =
+  "select exists (select 1 from outbox_event where status in (0, 2) and event_id > $1 and ordering_key is distinct from 'blocked') as left"
 
 export const side = { install, fill, open }
 
@@ -32,8 +34,11 @@ async function install(url) {
   await withClient(url, (client) => client.query(ORDERS))
 }
 
-/** A backlog as a process that only writes leaves it: nobody has leased a row. */
-async function fill(url, count) {
+/**
+ * A backlog as a process that only writes leaves it: nobody has leased a row. `keys`: ordered, by that many keys in
+ * turn. `blocked`: so many more behind a head that waits for a retry.
+ */
+async function fill(url, count, { keys = 0, blocked = 0 } = {}) {
   await install(url)
   const pool = poolFor(url, { connections: OWN_CONNECTIONS })
   const outbox = outboxOn(pool)
@@ -41,11 +46,24 @@ async function fill(url, count) {
     const events = Array.from({ length: Math.min(1_000, count - first) }, (_, i) => ({
       type: TYPE,
       payload: payloadOf(first + i),
+      ...(keys > 0 ? { orderingKey: `key-${(first + i) % keys}` } : {}),
     }))
     await outbox.transaction((tx) => tx.publishAll(events))
   }
+  if (blocked > 0) await block(pool, blocked)
   await outbox.stop()
   await pool.end()
+}
+
+async function block(pool, count) {
+  const payload = JSON.stringify(payloadOf(0))
+  await pool.query(
+    `insert into outbox_event (event_id, event_type, payload, payload_size, ordering_key, status, attempts, available_at)
+     select 'blocked-' || n, $1, $2::json, length($2), 'blocked', case n when 1 then 2 else 0 end,
+       case n when 1 then 1 else 0 end, now() + case n when 1 then interval '1 hour' else interval '0' end
+       from generate_series(1, $3::int) n`,
+    [TYPE, payload, count],
+  )
 }
 
 async function open(url, { connections = 2, onCommit, keepRows, tuning } = {}) {

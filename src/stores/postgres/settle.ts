@@ -33,7 +33,7 @@ update ${names.events} e set
     done_at = case when l.status = 1 then clock_timestamp() else e.done_at end,
     last_error = coalesce(l.error, e.last_error),
     handled_by = coalesce(l.handled, e.handled_by),
-    halts = l.halts and e.ordering_key is not null,
+    halts = case when e.ordering_key is not null then l.halts end,
     failures = case when l.failures is null then e.failures else (
       select json_agg(f order by n) from (
         select f, n from (

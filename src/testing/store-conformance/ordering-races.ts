@@ -7,6 +7,7 @@ import type { Theme } from './suite.js'
 /** Who holds which key, and what was handled of each. Fails as soon as two hold one key or the order is wrong. */
 class KeyWatch {
   readonly handled = new Map<string, number[]>()
+  hasFailed = false
   readonly #held = new Map<string, string>()
 
   take(run: readonly ClaimedRow[]): void {
@@ -59,19 +60,25 @@ async function work(h: Harness<unknown>, watch: KeyWatch, run: readonly ClaimedR
   assert.equal((await h.settle(rest.map(done))).length, rest.length)
 }
 
-/** Claims and handles until `isOver` and nothing was left in a whole scan. */
+/** Claims and handles until `isOver` and nothing is left, or until another worker has failed. */
 async function worker(h: Harness<unknown>, watch: KeyWatch, isOver: () => boolean): Promise<void> {
-  for (let afterKey = ''; ; ) {
-    const isLast = isOver()
-    const result = await h.claimOrderedResult({ keys: 5, runLength: 3, afterKey })
-    const runs = byKey(result.rows)
-    for (const run of runs) watch.take(run)
-    await Promise.all(runs.map((run) => work(h, watch, run)))
-    if (isLast && afterKey === '' && result.afterKey === null && runs.length === 0) {
-      if ((await h.store.stats()).pending === 0) return
+  let afterKey = ''
+  let round = 0
+  try {
+    while (!watch.hasFailed) {
+      assert.ok(++round < 5_000, 'something is never handed out')
+      const isLast = isOver()
+      const result = await h.claimOrderedResult({ keys: 5, runLength: 3, afterKey })
+      const runs = byKey(result.rows)
+      for (const run of runs) watch.take(run)
+      await Promise.all(runs.map((run) => work(h, watch, run)))
+      if (isLast && runs.length === 0 && (await h.store.stats()).pending === 0) return
+      afterKey = result.afterKey ?? ''
+      await new Promise((resolve) => setImmediate(resolve))
     }
-    afterKey = result.afterKey ?? ''
-    await new Promise((resolve) => setImmediate(resolve))
+  } catch (error) {
+    watch.hasFailed = true
+    throw error
   }
 }
 

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import type { ClaimedRow } from '../../store.js'
-import { done, event, LONG_MS, NONE, onlyType } from './fixtures.js'
+import { done, event, LONG_MS, NONE, onlyType, retry } from './fixtures.js'
 import type { Harness } from './harness.js'
 import type { Theme } from './suite.js'
 
@@ -181,12 +181,7 @@ export const orderingScan: Theme = {
       for (let round = 0; round < 20; round++) await appendKeys(h, poison)
       const [head] = await h.claimOrdered({ runLength: 1 })
       assert.ok(head)
-      await h.settle([
-        {
-          ...{ eventId: head.eventId, token: head.token, outcome: 'retry', error: 'poison' },
-          ...{ failures: [], handledBy: [], delayMs: LONG_MS, attempts: 1 },
-        },
-      ])
+      await h.settle([retry(head, { delayMs: LONG_MS })])
       const keys = numbered('key', 100)
       await appendKeys(h, keys)
       for (let from = 0; from < keys.length; from += 10) {

@@ -27,13 +27,20 @@ type Tx = Transaction<pg.PoolClient>
 const poller = { pollIntervalMs: 3_600_000 }
 const LOCK = 4_711
 
-/** Rows of these types are refused by the server; of the last, it waits for a lock first. */
+/** Rows of these types the server refuses, leaves out, or writes after it has waited for a lock. */
 const TRIGGERS = `
   create table business (id int unique deferrable initially deferred);
+  create function wait_at_commit() returns trigger language plpgsql as
+    $$ begin perform pg_advisory_xact_lock(${LOCK}); return null; end $$;
+  create constraint trigger wait after insert on business deferrable initially deferred for each row
+    when (new.id = 2) execute function wait_at_commit();
   create function refuse() returns trigger language plpgsql as
     $$ begin raise exception 'not this row' using errcode = 'P4711'; end $$;
   create trigger refuse before insert on outbox_event for each row
     when (new.event_type = 'thing.refused') execute function refuse();
+  create function leave_out() returns trigger language plpgsql as $$ begin return null; end $$;
+  create trigger leave_out before insert on outbox_event for each row
+    when (new.event_type = 'thing.left out') execute function leave_out();
   create function wait() returns trigger language plpgsql as
     $$ begin perform pg_advisory_xact_lock(${LOCK}); return new; end $$;
   create trigger wait before insert on outbox_event for each row
@@ -57,7 +64,7 @@ async function opened(config: pg.PoolConfig = {}): Promise<Bench> {
   const test = outboxOn(pool, { poller, dispatcher: { hotQueueSize: 1 } })
   const handled: unknown[] = []
   const hooks: string[] = []
-  for (const type of ['thing.happened', 'thing.refused', 'order.placed']) {
+  for (const type of ['thing.happened', 'thing.refused', 'thing.left out', 'order.placed']) {
     test.outbox.on(type, 'see', (one) => void handled.push(one.payload))
   }
   return {
@@ -207,6 +214,18 @@ describe('a row that the server refuses', () => {
   })
 })
 
+describe('a row that the server leaves out, by a trigger of the application,', () => {
+  it('is not handled from memory either', async () => {
+    const bench = await opened()
+    await bench.outbox.start()
+    await bench.run((tx) => tx.publish(event('thing.left out')))
+    await bench.outbox.drain()
+    expect(bench.hooks).toEqual(['commit'])
+    expect(bench.handled).toEqual([])
+    await worksAgain(bench)
+  })
+})
+
 describe('an id of ours that exists nevertheless', () => {
   it.each([
     ['with the COMMIT', async () => {}],
@@ -268,6 +287,19 @@ describe('a COMMIT', () => {
     await bench.nothingHappened()
     bench.log.raw.length = 0
     await worksAgain(bench)
+  })
+
+  it('of the application takes along what was published before it', async () => {
+    const { run, outbox, pool, hooks, handled } = await opened()
+    await outbox.start()
+    await run(async (tx) => {
+      await tx.publish(event('thing.happened', 'in time'))
+      await tx.client.query('COMMIT')
+    })
+    await outbox.drain()
+    expect(hooks).toEqual(['commit'])
+    expect(handled).toEqual(['in time'])
+    expect(await rowsIn(pool)).toMatchObject([{ status: 1, attempts: 0 }])
   })
 
   it.each(['COMMIT', 'ROLLBACK'])(
@@ -352,6 +384,10 @@ describe('a server that does not answer', () => {
   }
 
   const slow = (tx: Tx) => tx.publish(event('thing.slow'))
+  const slowCommit = async (tx: Tx) => {
+    await tx.client.query('insert into business values (2)')
+    await tx.publish(event())
+  }
   const slowThenMore = async (tx: Tx) => {
     await tx.publish(event('thing.slow'))
     await tx.client.query('select 1')
@@ -361,7 +397,10 @@ describe('a server that does not answer', () => {
     ['in front of a statement', slowThenMore],
   ] as const
 
-  it.each(places)('and cancels the row has rolled back for certain: %s', async (_where, body) => {
+  it.each([
+    ...places,
+    ['at the COMMIT itself', slowCommit] as const,
+  ])('and cancels the statement has rolled back for certain: %s', async (_where, body) => {
     const bench = await opened()
     const { outcome, release } = await stuck(bench, body)
     await bench.pool.query(`select pg_cancel_backend(pid) ${waiting}`)

@@ -459,6 +459,33 @@ describe('what an event carries', () => {
   })
 })
 
+describe('a client that takes nothing but text', () => {
+  it.each([
+    ['throws', 'sync'],
+    ['rejects', 'async'],
+  ])('and %s otherwise, fails the transaction, which is rolled back', async (_how, kind) => {
+    const { pool, outbox } = await opened()
+    await pool.query('create table business (id int)')
+    const client = await pool.connect()
+    const picky = (text: unknown) => {
+      if (typeof text !== 'string') throw new TypeError('text only')
+      return pg.Client.prototype.query.call(client, text)
+    }
+    const query = kind === 'sync' ? picky : async (text: unknown) => picky(text)
+    client.query = query as unknown as typeof client.query
+    const outcome = outbox.transaction(client, async (tx) => {
+      await tx.client.query('insert into business values (1)')
+      await tx.publish(event())
+    })
+    await expect(outcome).rejects.toThrow('text only')
+    Reflect.deleteProperty(client, 'query')
+    await client.query('commit')
+    client.release()
+    expect((await pool.query('select * from business')).rows).toEqual([])
+    expect(await rowsIn(pool)).toEqual([])
+  })
+})
+
 describe('a client that cannot be given packets', () => {
   /** As pg-native, or a wrapper of the application, would be. */
   class Wrapper implements PgClient {
@@ -485,14 +512,16 @@ describe('a client that cannot be given packets', () => {
     removeListener: pool.removeListener.bind(pool) as PgClient['removeListener'],
   })
 
-  const older = (pool: pg.Pool) => {
-    pool.on('connect', (client) => Object.assign(client, { getTransactionStatus: undefined }))
+  const changed = (by: object) => (pool: pg.Pool) => {
+    pool.on('connect', (client) => Object.assign(client, by))
     return pool as unknown as ReturnType<typeof wrapped>
   }
 
   it.each([
     ['a wrapper without a connection', wrapped],
-    ['an older pg that does not know its status', older],
+    ['an older pg that knows no status', changed({ getTransactionStatus: undefined })],
+    ['a client that does not know its status', changed({ getTransactionStatus: () => null })],
+    ['a client that pipelines', changed({ pipeline: true })],
   ])('is given the statement at once: %s', async (_what, wrap) => {
     const pool = poolOn(await migratedDatabase())
     const outbox = createOutbox<PgClient>({

@@ -1,0 +1,22 @@
+import { drain, inTurns, medianOf } from '../lib/measure.js'
+import { perSecond } from '../lib/numbers.js'
+import { ratioRow } from '../lib/report.js'
+
+export const title = 'drain in order beside a blocked key'
+
+/** The other keys, while one key waits for the retry of its first event with 100,000 events behind it. */
+export async function run(context) {
+  const count = context.size(90_000, 18_000)
+  const size = { count, warm: count / 9 }
+  const keys = (count + size.warm) / 10
+  const blocked = context.size(100_000, 20_000)
+  const results = await inTurns(context, {
+    blocked: () => drain(context, 'ours', { ...size, shape: { keys, blocked } }),
+    free: () => drain(context, 'ours', { ...size, shape: { keys } }),
+  })
+  const ours = medianOf(results.blocked, 'rate')
+  const peer = medianOf(results.free, 'rate')
+  const what = `drain ${count / 1000}k of other keys beside ${blocked / 1000}k behind a blocked one, vs none blocked`
+  const details = { runs: results }
+  return [ratioRow({ what, ours, peer, format: perSecond, ratio: ours / peer, atLeast: 0.9, details })]
+}
