@@ -7,6 +7,8 @@ const PAGES = [
   'getting-started',
   'publishing',
   'handling',
+  'ordering',
+  'exactly-once',
   'events',
   'guarantees',
   'tuning',

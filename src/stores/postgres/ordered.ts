@@ -49,7 +49,7 @@ with recursive head as (
    where h.take and e.xmin = h.seen for update of e skip locked
 ), near as materialized (
   select k.n, r.place, r.seen, r.size, r.run from entered k cross join lateral (
-    select *, bool_or(locked_until >= now()) over () as busy,
+    select *, coalesce(bool_or(locked_until >= now()) over (), false) as busy,
         run or locked_until is not null or (nth <= greatest($4::int, 2) and lag(run) over (rows unbounded preceding)) as wanted
       from (
         select place, seen, size, locked_until, nth, bool_and(nth = 1 or (nth <= $4::int and k.state = 1

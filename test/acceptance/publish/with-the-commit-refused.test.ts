@@ -317,6 +317,17 @@ describe('a COMMIT', () => {
     },
   )
 
+  it('of the application that nobody awaited is not followed by a row with an id of its own either', async () => {
+    const { run, pool, hooks } = await opened()
+    const outcome = run(async (tx) => {
+      void tx.client.query('COMMIT')
+      await tx.publish({ type: 'thing.happened', eventId: 'given' })
+    })
+    await expect(outcome).rejects.toBeInstanceOf(TransactionEndedError)
+    expect(hooks).toEqual(['rollback'])
+    expect(await rowsIn(pool)).toEqual([])
+  })
+
   it.each([
     ['and nothing else', async () => {}],
     ['and a statement', async (tx: Tx) => void (await tx.client.query('select 1'))],
@@ -397,17 +408,17 @@ describe('a server that does not answer', () => {
     ['in front of a statement', slowThenMore],
   ] as const
 
-  it.each([
-    ...places,
-    ['at the COMMIT itself', slowCommit] as const,
-  ])('and cancels the statement has rolled back for certain: %s', async (_where, body) => {
-    const bench = await opened()
-    const { outcome, release } = await stuck(bench, body)
-    await bench.pool.query(`select pg_cancel_backend(pid) ${waiting}`)
-    expect(await outcome).toMatchObject({ code: '57014' })
-    await release()
-    await bench.nothingHappened()
-  })
+  it.each([...places, ['at the COMMIT itself', slowCommit] as const])(
+    'and cancels the statement has rolled back for certain: %s',
+    async (_where, body) => {
+      const bench = await opened()
+      const { outcome, release } = await stuck(bench, body)
+      await bench.pool.query(`select pg_cancel_backend(pid) ${waiting}`)
+      expect(await outcome).toMatchObject({ code: '57014' })
+      await release()
+      await bench.nothingHappened()
+    },
+  )
 
   it('and is left by query_timeout: nobody knows, the connection is closed', async () => {
     const bench = await opened({ query_timeout: 300, max: 1 })

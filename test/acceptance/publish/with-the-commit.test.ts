@@ -411,7 +411,6 @@ describe('what an event carries', () => {
     aggregateType: 'thing',
     aggregateId: 't-1',
     tenantId: 'tenant \u{1F600}',
-    orderingKey: 'key',
     version: 7,
     occurredAt: new Date('2020-02-02T02:02:02.002Z'),
     headers: { 'a"b': "c'd" },
@@ -422,7 +421,7 @@ describe('what an event carries', () => {
     ['alone', 1],
     ['with others', 3],
   ])('arrives whole: %s', async (_how, times) => {
-    const { outbox } = await opened()
+    const { pool, outbox } = await opened()
     const seen: EventEnvelope[] = []
     outbox.on('thing.whole', 'see', (one) => void seen.push(one as EventEnvelope))
     for (const payload of [all.payload, bytes]) {
@@ -434,9 +433,15 @@ describe('what an event carries', () => {
     const { type, ...fields } = all
     expect(seen).toHaveLength(2 * times)
     for (const [n, one] of seen.entries()) {
-      const payload = n < times ? all.payload : bytes
-      expect(one).toMatchObject({ ...fields, payload, eventType: type })
+      expect(one).toMatchObject({ ...fields, eventType: type, payload: n < times ? all.payload : bytes })
     }
+    await outbox.transaction(async (tx) => {
+      for (let n = 0; n < times; n++) await tx.publish({ type: 'thing.kept', orderingKey: `key ${n}` })
+    })
+    const { rows } = await pool.query(
+      `select ordering_key as key from outbox_event where event_type = 'thing.kept' order by seq`,
+    )
+    expect(rows.map((row) => row.key)).toEqual(['key 0', 'key 1', 'key 2'].slice(0, times))
   })
 
   it('is what it was at the time of the publish, delays too', async () => {
@@ -469,7 +474,7 @@ describe('a client that takes nothing but text', () => {
     const client = await pool.connect()
     const picky = (text: unknown) => {
       if (typeof text !== 'string') throw new TypeError('text only')
-      return pg.Client.prototype.query.call(client, text)
+      return Reflect.apply(pg.Client.prototype.query, client, [text])
     }
     const query = kind === 'sync' ? picky : async (text: unknown) => picky(text)
     client.query = query as unknown as typeof client.query

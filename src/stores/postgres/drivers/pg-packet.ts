@@ -49,7 +49,15 @@ export function takesPackets(client: Client): boolean {
  */
 export function send(client: Client, steps: readonly Step[], refuse?: () => Error | null): Promise<Answer> {
   return new Promise((resolve) => {
-    client.query(new Packet(steps, resolve, refuse))
+    const packet = new Packet(steps, resolve, refuse)
+    const failed = (error: unknown) => packet.handleError(error)
+    try {
+      const returned = client.query(packet)
+      // A client that the application has wrapped may refuse what is not text.
+      if (returned instanceof Promise) returned.catch(failed)
+    } catch (error) {
+      failed(error)
+    }
   })
 }
 
@@ -57,8 +65,9 @@ export async function execute(
   client: Client,
   statement: Statement,
   params: readonly Param[],
+  refuse?: () => Error | null,
 ): Promise<readonly Row[]> {
-  const { rows, error } = await send(client, [{ statement, params }])
+  const { rows, error } = await send(client, [{ statement, params }], refuse)
   if (error !== null) throw error
   return rows
 }

@@ -138,7 +138,8 @@ export class PgTransaction<Client extends PgClient> {
     const { rows, commands, error, sent } = await this.#sendLate(late, ring ? [COMMIT, ring] : [COMMIT])
     const [written, committed, rang] = commands
     if (written === undefined) {
-      return !sent || refusedCommit(error) ? this.#rollback(late.explain(error)) : this.#uncommitted(error)
+      const known = error !== null && (!sent || refusedCommit(error))
+      return known ? this.#rollback(late.explain(error)) : this.#uncommitted(error)
     }
     if (committed === undefined) return this.#uncommitted(error)
     if (committed !== 'COMMIT') throw new TransactionRolledBackError()
@@ -164,7 +165,7 @@ export class PgTransaction<Client extends PgClient> {
       }
     }
     // Without its status a statement that comes too late could not be told from one that comes in time.
-    if (!this.#client.getTransactionStatus || !takesPackets(this.#client)) return session
+    if (this.#refusal() || !takesPackets(this.#client)) return session
     session.late = {
       hold: (take) => {
         const refused = this.#refusal()

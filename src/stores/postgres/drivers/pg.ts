@@ -51,8 +51,10 @@ export class PgDriver<Client extends PgClient> implements PostgresDriver<Client>
 
   /** Only inside a transaction: one that the application ended itself must not become an autocommit. */
   async queryOn(client: Client, statement: Statement, params: readonly Param[]): Promise<readonly Row[]> {
-    if (client.getTransactionStatus?.() === 'I') throw new TransactionEndedError()
-    return this.#run(client, statement, params)
+    const refusal = () => (client.getTransactionStatus?.() === 'I' ? new TransactionEndedError() : null)
+    const refused = refusal()
+    if (refused) throw refused
+    return this.#run(client, statement, params, refusal)
   }
 
   async script(client: Client, sql: string): Promise<void> {
@@ -146,8 +148,15 @@ export class PgDriver<Client extends PgClient> implements PostgresDriver<Client>
     return () => void this.#pool.removeListener('error', listener)
   }
 
-  async #run(client: Client, statement: Statement, params: readonly Param[]): Promise<readonly Row[]> {
-    if (takesPackets(client)) return execute(client, this.prepare ? statement : unnamed(statement), params)
+  /** `refuse` is asked again when everything before has been answered, where the client allows it. */
+  async #run(
+    client: Client,
+    statement: Statement,
+    params: readonly Param[],
+    refuse?: () => Error | null,
+  ): Promise<readonly Row[]> {
+    const prepared = this.prepare ? statement : unnamed(statement)
+    if (takesPackets(client)) return execute(client, prepared, params, refuse)
     return (await client.query(this.#config(statement, params))).rows as Row[]
   }
 

@@ -1,0 +1,145 @@
+import { fixedDelay, type RetryPolicy } from '../../src/core/backoff.js'
+import { EventCatalog } from '../../src/core/catalog.js'
+import type { EnvelopeInit } from '../../src/core/envelope.js'
+import type { BatchFunction } from '../../src/dispatcher/batcher.js'
+import { BoundedQueue } from '../../src/dispatcher/bounded-queue.js'
+import { Delivery, type DeliveryInit } from '../../src/dispatcher/delivery.js'
+import { Dispatcher, type DispatcherOptions } from '../../src/dispatcher/dispatcher.js'
+import { InFlight } from '../../src/dispatcher/in-flight.js'
+import { type HandlerFunction, type HandlerOptions, Routes } from '../../src/dispatcher/routing.js'
+import { Settler } from '../../src/dispatcher/settler.js'
+import {
+  type BatchHandlerOptions,
+  batchRegistrationOf,
+  type Route,
+  registrationOf,
+} from '../../src/outbox/registration.js'
+import type { Settlement } from '../../src/store.js'
+import { event } from '../../src/testing/store-conformance/fixtures.js'
+import { VirtualClock } from '../../src/testing/virtual-clock.js'
+import { recordingLogger, recordingMetrics } from './recording.js'
+
+interface Setup
+  extends Partial<Pick<DispatcherOptions, 'concurrency' | 'interceptors' | 'onUnroutable' | 'haltsKeys'>> {
+  readonly maxAttempts?: number
+  readonly policy?: RetryPolicy
+  readonly createScope?: DispatcherOptions['createScope']
+}
+
+/** A dispatcher whose store writes down the outcomes, and forgets deliveries as the outbox does. */
+export function dispatcherWorld(setup: Setup = {}) {
+  const clock = new VirtualClock()
+  const log = recordingLogger()
+  const metrics = recordingMetrics()
+  const inFlight = new InFlight()
+  const routes = new Routes(new EventCatalog())
+  const outcomes: Settlement[] = []
+  const dropped: string[] = []
+  const settler = new Settler({
+    clock,
+    logger: log,
+    metrics: undefined,
+    keepDone: true,
+    store: {
+      list: async () => [],
+      async settleIfLeased(settlements) {
+        outcomes.push(...settlements)
+        return new Set(settlements.map((one) => one.eventId))
+      },
+    },
+    onSettled: (delivery) => {
+      if (delivery) inFlight.remove(delivery)
+    },
+  })
+  const hotQueue = new BoundedQueue<Delivery>(1_000, 1e9)
+  const coldQueue = new BoundedQueue<Delivery>(1_000, 1e9)
+  let rooms = 0
+  const dispatcher = new Dispatcher({
+    instance: 'me',
+    concurrency: setup.concurrency ?? 4,
+    hot: hotQueue,
+    cold: coldQueue,
+    inFlight,
+    routes,
+    settler,
+    retry: { maxAttempts: setup.maxAttempts ?? 10, policy: setup.policy ?? fixedDelay(100) },
+    haltsKeys: setup.haltsKeys ?? false,
+    onUnroutable: setup.onUnroutable ?? 'dead',
+    interceptors: setup.interceptors ?? [],
+    createScope: setup.createScope,
+    clock,
+    logger: log,
+    redact: undefined,
+    metrics,
+    onDropped: (delivery) => {
+      dropped.push(delivery.event.eventId)
+      inFlight.remove(delivery)
+    },
+    onRoom: () => rooms++,
+  })
+  const onType = (route: Route, name: string, handle: HandlerFunction, options: HandlerOptions = {}) =>
+    routes.add(registrationOf(route, name, handle, options).registration)
+  const onBatch = (name: string, options: BatchHandlerOptions, handle: BatchFunction, route: Route = '*') => {
+    const { registration } = batchRegistrationOf(route, name, handle, options)
+    routes.add(registration)
+    const { lane } = registration
+    if (lane && 'use' in lane) lane.use({ clock, outlives: (id, run) => inFlight.outlives(id, run) })
+  }
+  const hot = (...ids: string[]) => {
+    for (const eventId of ids) {
+      const one = delivery({ eventId }, { source: 'hot' })
+      hotQueue.reserve(one.bytes)
+      dispatcher.hot(one)
+    }
+  }
+  return {
+    ...{ clock, log, metrics, inFlight, routes, outcomes, dropped, dispatcher, coldQueue, hotQueue, settler },
+    on: (name: string, handle: HandlerFunction, options: HandlerOptions = {}) =>
+      onType('*', name, handle, options),
+    onType,
+    onBatch,
+    hot,
+    cold: (...deliveries: Delivery[]) => dispatcher.cold(deliveries),
+    rooms: () => rooms,
+    /** Lets everything happen that needs no time but the settler's. */
+    settle: () => clock.advance(5),
+    /** The outcomes so far: `a done`. */
+    ends: () => outcomes.map((one) => [one.eventId, one.outcome].join(' ')),
+  }
+}
+
+export function delivery(init: Partial<EnvelopeInit> = {}, more: Partial<DeliveryInit> = {}): Delivery {
+  return new Delivery({
+    event: event(init),
+    token: 'me:1',
+    leasedUntil: 30_000,
+    attempts: 0,
+    handledBy: [],
+    source: 'cold',
+    suspect: false,
+    unroutable: false,
+    ...more,
+  })
+}
+
+export function named(eventId: string, more: Partial<DeliveryInit> = {}): Delivery {
+  return delivery({ eventId }, more)
+}
+
+/** A run of one ordering key: `id`, or `id:type`. Returns the first, as a claim would. */
+export function run(orderingKey: string, ...ids: string[]): Delivery {
+  const deliveries = ids.map((id) => {
+    const [eventId = '', eventType = 'order.placed'] = id.split(':')
+    return delivery({ eventId, eventType, orderingKey })
+  })
+  deliveries.forEach((one, at) => {
+    one.next = deliveries[at + 1] ?? null
+  })
+  return deliveries[0] as Delivery
+}
+
+export function failing(message = 'broken'): () => never {
+  return () => {
+    throw new Error(message)
+  }
+}
