@@ -8,6 +8,7 @@ const CONTRACTS = [
   'store.ts',
   'transaction.ts',
   'bus.ts',
+  'handler.ts',
   'ambient.ts',
   'observe/logger.ts',
   'observe/metrics.ts',

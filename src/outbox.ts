@@ -35,13 +35,14 @@ export class Outbox<Client = unknown> implements EventPublisher, AsyncDisposable
   readonly host = hostname()
   readonly catalog = new EventCatalog()
   readonly deadLetters: DeadLetters
-  readonly #store: EventStore<Client>
+  /** As it was given; for the inbox and other integrations. */
+  readonly store: EventStore<Client>
   readonly #settings: Settings
   readonly #machinery: Machinery<Client>
 
   constructor(options: OutboxOptions<Client>) {
     this.#settings = settingsOf(options)
-    this.#store = options.store
+    this.store = options.store
     for (const definition of options.events ?? []) this.catalog.add(definition)
     this.#machinery = new Machinery(this, options.store, this.#settings)
     this.deadLetters = new DeadLetters(options.store, this.#settings.logger, () =>
@@ -51,7 +52,7 @@ export class Outbox<Client = unknown> implements EventPublisher, AsyncDisposable
 
   /** Creates or updates the tables. Returns the numbers of the migrations applied. */
   migrate(): Promise<readonly number[]> {
-    return this.#store.migrate()
+    return this.store.migrate()
   }
 
   /**
@@ -112,14 +113,14 @@ export class Outbox<Client = unknown> implements EventPublisher, AsyncDisposable
    * way go on. It is kept in the database and outlives every process.
    */
   async pause(event: string | EventDefinition = '*'): Promise<void> {
-    await this.#store.pause(pausable(event))
+    await this.store.pause(pausable(event))
     await this.#machinery.pauses.changed()
     this.#settings.logger.info({ event_type: pausable(event) }, 'paused')
   }
 
   /** False when it was not paused. Resuming one type does not resume it while everything is paused. */
   async resume(event: string | EventDefinition = '*'): Promise<boolean> {
-    const resumed = await this.#store.resume(pausable(event))
+    const resumed = await this.store.resume(pausable(event))
     await this.#machinery.pauses.changed()
     if (resumed) this.#settings.logger.info({ event_type: pausable(event) }, 'resumed')
     return resumed
@@ -127,7 +128,7 @@ export class Outbox<Client = unknown> implements EventPublisher, AsyncDisposable
 
   /** The types that are paused; `*` when everything is. */
   paused(): Promise<readonly string[]> {
-    return this.#store.paused()
+    return this.store.paused()
   }
 
   /** Starts delivering. Safe to call twice; rejects when the database cannot be used. */
@@ -192,13 +193,13 @@ export class Outbox<Client = unknown> implements EventPublisher, AsyncDisposable
     if (ambient && (tx === undefined || tx === ambient.client)) return ambient.publishAll(events, rest)
     if (tx === undefined) throw new NoActiveTransactionError()
     const client = tx as Client
-    if (!this.#store.capabilities.callerTransactions) {
+    if (!this.store.capabilities.callerTransactions) {
       throw new AftercommitError(
         'UNSUPPORTED',
         'This store takes no transactions of the caller; use transaction().',
       )
     }
-    await this.#store.ensureInTransaction(client)
+    await this.store.ensureInTransaction(client)
     const { ids, pending } = await this.#machinery.publisher.append(client, events, rest)
     this.#machinery.publisher.nudge(pending)
     return ids
@@ -235,7 +236,7 @@ export class Outbox<Client = unknown> implements EventPublisher, AsyncDisposable
   get #shared() {
     return {
       owner: this,
-      store: this.#store,
+      store: this.store,
       publisher: this.#machinery.publisher,
       logger: this.#settings.logger,
     }

@@ -1,3 +1,4 @@
+import { captureContext } from '../ambient.js'
 import type { Clock, Timer } from '../core/clock.js'
 import type { EventEnvelope } from '../core/envelope.js'
 import { HandlerTimeoutError, InvalidSettingError } from '../core/errors.js'
@@ -39,6 +40,8 @@ interface BatchWorld {
 }
 
 interface Waiting {
+  /** Monotonic time. */
+  readonly since: number
   readonly event: EventEnvelope
   readonly context: HandlerContext
   done(): void
@@ -49,7 +52,10 @@ interface Waiting {
 export class Batcher implements Lane {
   readonly #options: BatchOptions
   #world: BatchWorld | null = null
+  readonly #inOwnContext = captureContext()
   #waiting: Waiting[] = []
+  /** How many of those, the first ones, wait for a free place only. */
+  #due = 0
   #running = 0
   #timer: Timer | null = null
   #crowded: (() => void)[] = []
@@ -66,30 +72,20 @@ export class Batcher implements Lane {
   /** Resolves when the batch that the event is part of went well for it. */
   add(event: EventEnvelope, context: HandlerContext): Promise<void> {
     return new Promise((done, fail) => {
-      this.#waiting.push({ event, context, done, fail })
-      if (this.#waiting.length >= this.#options.size) this.flush()
-      else this.#timer ??= this.#world?.clock.setTimer(() => this.flush(), this.#options.waitMs) ?? null
+      this.#waiting.push({ event, context, since: this.#now, done, fail })
+      this.#start()
     })
   }
 
   flush(): void {
-    this.#timer?.cancel()
-    this.#timer = null
-    while (this.#waiting.length > 0 && this.#running < this.#options.concurrency) {
-      const batch = this.#waiting.splice(0, this.#options.size)
-      this.#running++
-      void this.#run(batch).finally(() => {
-        this.#running--
-        if (this.#waiting.length > 0) this.flush()
-        this.#relax()
-      })
-    }
-    this.#relax()
+    this.#disarm()
+    this.#due = this.#waiting.length
+    this.#start()
   }
 
   giveBack(): void {
-    this.#timer?.cancel()
-    this.#timer = null
+    this.#disarm()
+    this.#due = 0
     for (const { fail } of this.#waiting.splice(0)) fail(new NotStarted())
     this.#relax()
   }
@@ -97,6 +93,41 @@ export class Batcher implements Lane {
   room(): Promise<void> | null {
     if (this.#waiting.length < this.#options.size) return null
     return new Promise((resolve) => this.#crowded.push(resolve))
+  }
+
+  get #now(): number {
+    return this.#world?.clock.monotonic() ?? 0
+  }
+
+  /** Whatever is full or due, as far as there are places. */
+  #start(): void {
+    const { size, concurrency } = this.#options
+    while (this.#running < concurrency && (this.#due > 0 || this.#waiting.length >= size)) {
+      const batch = this.#waiting.splice(0, size)
+      this.#disarm()
+      this.#due = Math.max(0, this.#due - batch.length)
+      this.#running++
+      // Not in the context of one of its events: what the handler publishes is not caused by that one.
+      void this.#inOwnContext(() => this.#run(batch)).finally(() => {
+        this.#running--
+        this.#start()
+      })
+    }
+    this.#arm()
+    this.#relax()
+  }
+
+  /** For the first one that waits for company. */
+  #arm(): void {
+    const first = this.#waiting[this.#due]
+    if (!first || this.#timer) return
+    const delay = Math.max(0, first.since + this.#options.waitMs - this.#now)
+    this.#timer = this.#world?.clock.setTimer(() => this.flush(), delay) ?? null
+  }
+
+  #disarm(): void {
+    this.#timer?.cancel()
+    this.#timer = null
   }
 
   #relax(): void {

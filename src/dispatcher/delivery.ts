@@ -26,6 +26,8 @@ export class Delivery implements DeliveryInit {
   /** Monotonic time at which its handlers were started; 0 while it waits in a queue. */
   startedAt = 0
   running = false
+  /** It keeps no worker while it waits in a lane; what it does elsewhere takes the place of one. */
+  detached = false
   stuckReported = false
   /** The next event of its ordering key in the same claim: started when this one is done, otherwise given back. */
   next: Delivery | null = null

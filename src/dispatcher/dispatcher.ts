@@ -1,17 +1,17 @@
 import { captureContext } from '../ambient.js'
 import type { RetryPolicy } from '../core/backoff.js'
 import type { Clock } from '../core/clock.js'
-import { AggregateHandlerError, ProcessDiedError, UnroutableEventError } from '../core/errors.js'
-import { errorFields, type Logger, logs, type Redact } from '../observe/logger.js'
+import { ProcessDiedError, UnroutableEventError } from '../core/errors.js'
+import type { Logger, Redact } from '../observe/logger.js'
 import type { MetricsExporter } from '../observe/metrics.js'
 import type { Settlement } from '../store.js'
 import type { BoundedQueue } from './bounded-queue.js'
 import type { Delivery } from './delivery.js'
 import { Gate, type Lane } from './gate.js'
 import type { InFlight } from './in-flight.js'
-import type { Interceptor } from './interceptor.js'
-import { type CreateScope, eventFields, invoke } from './invoke.js'
-import { doneOf, type HandlerFailure, NotStarted, Outcomes, settlementOf } from './outcome.js'
+import { type Interceptor, runAfter, runBefore } from './interceptor.js'
+import { type CreateScope, invoke, noteHandled } from './invoke.js'
+import { combined, doneOf, type HandlerFailure, NotStarted, Outcomes, settlementOf } from './outcome.js'
 import type { Registration, Routes } from './routing.js'
 import type { Settler } from './settler.js'
 
@@ -43,15 +43,18 @@ export interface DispatcherOptions {
 export class Dispatcher {
   readonly #options: DispatcherOptions
   readonly #inOwnContext = captureContext()
-  #workers = 0
+  /** One for each worker, and for what a detached delivery does outside of its lanes. */
+  readonly #places: Gate
   #starting = 0
   #turn = 0
   #paused = true
   #eager = 0
+  #flushing = false
   readonly #outcomes: Outcomes
 
   constructor(options: DispatcherOptions) {
     this.#options = options
+    this.#places = new Gate(options.concurrency)
     this.#outcomes = new Outcomes(options)
   }
 
@@ -91,19 +94,20 @@ export class Dispatcher {
   /** Nothing new is started from now on; what waits in the queues is returned. */
   pause(): Delivery[] {
     this.#paused = true
-    for (const lane of this.#options.routes.lanes) lane.giveBack()
+    this.#emptyLanes()
     return this.#takeAll().flatMap((one) => one.run)
   }
 
   /** Takes out of the queues what is paused by now. */
   takePaused(): Delivery[] {
-    const { hot, cold, routes } = this.#options
-    for (const lane of routes.lanes) lane.giveBack()
+    const { hot, cold, routes, onRoom } = this.#options
+    this.#emptyLanes()
     const paused: Delivery[] = []
     for (const one of this.#takeAll()) {
       if (one.run.some(({ event }) => routes.isPaused(event.eventType))) paused.push(...one.run)
       else (one.source === 'hot' ? hot : cold).add(one)
     }
+    onRoom()
     this.#wake()
     return paused
   }
@@ -111,7 +115,7 @@ export class Dispatcher {
   /** While `work` runs batches do not wait for company. */
   async eagerly<T>(work: () => Promise<T>): Promise<T> {
     this.#eager++
-    this.#flushLanes()
+    this.#flushSoon()
     try {
       return await work()
     } finally {
@@ -127,8 +131,19 @@ export class Dispatcher {
     return waiting
   }
 
-  #flushLanes(): void {
-    for (const lane of this.#options.routes.lanes) lane.flush()
+  #emptyLanes(): void {
+    for (const lane of this.#options.routes.lanes) lane.giveBack()
+    this.#places.giveBack()
+  }
+
+  /** When everything that is at hand has come to its lane. */
+  #flushSoon(): void {
+    if (this.#flushing) return
+    this.#flushing = true
+    setImmediate(() => {
+      this.#flushing = false
+      for (const lane of this.#options.routes.lanes) lane.flush()
+    })
   }
 
   resume(): void {
@@ -138,8 +153,7 @@ export class Dispatcher {
 
   #wake(): void {
     const waiting = this.#options.hot.length + this.#options.cold.length
-    while (!this.#paused && this.#workers < this.#options.concurrency && this.#starting < waiting) {
-      this.#workers++
+    while (!this.#paused && this.#starting < waiting && this.#places.tryEnter()) {
       this.#starting++
       // Not in the context of whoever published: a handler must not see that transaction.
       void this.#inOwnContext(() => this.#work())
@@ -151,18 +165,25 @@ export class Dispatcher {
     await undefined
     this.#starting--
     for (let delivery = this.#next(); delivery; delivery = this.#next()) {
-      const lane = this.#laneOf(delivery)
-      if (lane) {
+      const lanes = this.#lanesOf(delivery)
+      if (lanes.length > 0) {
+        for (const one of delivery.run) one.detached = true
         void this.#follow(delivery)
-        await lane.room()
+        for (const lane of lanes) await lane.room()
       } else if (delivery.next) await this.#follow(delivery)
       else {
         const outcome = this.#begin(delivery)
         if (outcome) this.#end(delivery, outcome instanceof Promise ? await outcome : outcome)
       }
       if (settler.full) await settler.whenRoom()
+      if (this.#places.isAwaited) break
     }
-    this.#workers--
+    this.#leave()
+  }
+
+  #leave(): void {
+    this.#places.leave()
+    this.#wake()
   }
 
   /** A run: each event when the one before it is done. What is left after a failure is given back. */
@@ -170,14 +191,10 @@ export class Dispatcher {
     for (let one: Delivery | null = first; one; one = one.next) {
       const settlement: Settlement | null = await this.#begin(one)
       if (settlement) this.#end(one, settlement)
-      if (settlement?.outcome === 'done' && !one.lost && !this.#mustStop(one)) continue
+      if (settlement?.outcome === 'done' && !one.lost && !this.#paused) continue
       for (const rest of one.next?.run ?? []) this.#giveBack(rest)
       return
     }
-  }
-
-  #mustStop({ event }: Delivery): boolean {
-    return this.#paused || this.#options.routes.isPaused(event.eventType)
   }
 
   #giveBack(delivery: Delivery): void {
@@ -185,11 +202,11 @@ export class Dispatcher {
     else this.#options.settler.add(settlementOf(delivery, { outcome: 'release', delayMs: 0 }), delivery)
   }
 
-  /** Where it is going to wait without keeping a worker; null when it can run at once. */
-  #laneOf({ event }: Delivery): Lane | null {
-    const handlers = this.#options.routes.handlersOf(event)
-    for (const { lane } of handlers) if (lane) return lane
-    return null
+  /** Where it is going to wait without keeping a worker; none when it can run at once. */
+  #lanesOf({ event }: Delivery): readonly Lane[] {
+    let lanes = NO_LANES
+    for (const { lane } of this.#options.routes.handlersOf(event)) if (lane) lanes = [...lanes, lane]
+    return lanes
   }
 
   /** Two hot ones for each cold one, as long as there are both. */
@@ -205,12 +222,16 @@ export class Dispatcher {
 
   /** Null when the lease is over and the event is not ours any more. */
   #begin(delivery: Delivery): Settlement | Promise<Settlement> | null {
-    const { clock, metrics } = this.#options
+    const { clock, metrics, routes } = this.#options
     const now = clock.monotonic()
     if (delivery.lost || now >= delivery.leasedUntil) {
       metrics?.count('lease_lost', 1, { eventType: delivery.event.eventType })
       this.#options.onDropped(delivery)
       return null
+    }
+    // Paused since it was claimed, or while its transaction was open.
+    if (routes.isPaused(delivery.event.eventType) && !delivery.unroutable) {
+      return settlementOf(delivery, { outcome: 'release', delayMs: 0 })
     }
     delivery.startedAt = now
     delivery.running = true
@@ -254,9 +275,13 @@ export class Dispatcher {
     every: readonly Registration[],
     delivery: Delivery,
   ): Promise<Settlement> {
+    const { interceptors } = this.#options
     const failures: HandlerFailure[] = []
     const succeeded: string[] = []
-    if (await this.#before(delivery, failures)) {
+    if (interceptors.length > 0 && !(await this.#inPlace(delivery, () => this.#before(delivery, failures)))) {
+      return settlementOf(delivery, { outcome: 'release', delayMs: 0 })
+    }
+    if (failures.length === 0) {
       const errors = await Promise.all(handlers.map((handler) => this.#run(handler, delivery)))
       handlers.forEach(({ name }, at) => {
         const error = errors[at]
@@ -264,7 +289,7 @@ export class Dispatcher {
         else succeeded.push(name)
       })
     }
-    await this.#after(delivery, failures)
+    if (interceptors.length > 0) await this.#after(delivery, failures)
     return failures.length === 0
       ? this.#outcomes.succeeded(delivery, every, succeeded)
       : this.#outcomes.failed(delivery, every, failures, succeeded)
@@ -273,33 +298,37 @@ export class Dispatcher {
   /** The common case without the arrays of the general one. */
   async #single(handler: Registration, delivery: Delivery): Promise<Settlement> {
     try {
-      await (handler.lane ? this.#inLane(handler, delivery) : invoke(handler, delivery, this.#options))
+      await this.#call(handler, delivery)
     } catch (error) {
-      this.#noteHandled(handler, delivery, error, false)
+      noteHandled(this.#options, handler, delivery, error, false)
       return this.#outcomes.failed(delivery, [handler], [{ handler: handler.name, error }], [])
     }
-    this.#noteHandled(handler, delivery, null, true)
+    noteHandled(this.#options, handler, delivery, null, true)
     return doneOf(delivery)
   }
 
   /** Never rejects: what one handler throws does not stop the others. */
   async #run(handler: Registration, delivery: Delivery): Promise<{ thrown: unknown } | null> {
     try {
-      await (handler.lane ? this.#inLane(handler, delivery) : invoke(handler, delivery, this.#options))
+      await this.#call(handler, delivery)
     } catch (thrown) {
-      this.#noteHandled(handler, delivery, thrown, false)
+      noteHandled(this.#options, handler, delivery, thrown, false)
       return { thrown }
     }
-    this.#noteHandled(handler, delivery, null, true)
+    noteHandled(this.#options, handler, delivery, null, true)
     return null
   }
 
+  #call(handler: Registration, delivery: Delivery): unknown {
+    const lane = handler.lane ?? (delivery.detached ? this.#places : undefined)
+    return lane ? this.#inLane(handler, lane, delivery) : invoke(handler, delivery, this.#options)
+  }
+
   /** Rejects with NotStarted when its turn never came, or came too late. */
-  async #inLane(handler: Registration, delivery: Delivery): Promise<void> {
-    const { lane } = handler
+  async #inLane(handler: Registration, lane: Lane, delivery: Delivery): Promise<void> {
     if (!(lane instanceof Gate)) {
       const result = invoke(handler, delivery, this.#options)
-      if (this.#eager > 0) this.#flushLanes()
+      if (this.#eager > 0) this.#flushSoon()
       await result
       return
     }
@@ -309,61 +338,43 @@ export class Dispatcher {
       await invoke(handler, delivery, this.#options)
     } finally {
       lane.leave()
+      if (lane === this.#places) this.#wake()
     }
   }
 
-  async #before(delivery: Delivery, failures: HandlerFailure[]): Promise<boolean> {
-    try {
-      for (const interceptor of this.#options.interceptors) await interceptor.beforeDispatch?.(delivery.event)
+  /** False, and nothing was done, when there was no place and none will come. */
+  async #inPlace(delivery: Delivery, work: () => Promise<void>): Promise<boolean> {
+    if (!delivery.detached) {
+      await work()
       return true
+    }
+    try {
+      await this.#places.enter()
+    } catch {
+      return false
+    }
+    await work()
+    this.#leave()
+    return true
+  }
+
+  async #before(delivery: Delivery, failures: HandlerFailure[]): Promise<void> {
+    try {
+      await runBefore(this.#options, delivery.event)
     } catch (error) {
       failures.push({ handler: null, error })
-      return false
     }
   }
 
   async #after(delivery: Delivery, failures: readonly HandlerFailure[]): Promise<void> {
-    const { interceptors, logger, redact } = this.#options
     const error = combined(failures, delivery.event.eventType)
-    for (let i = interceptors.length - 1; i >= 0; i--) {
-      try {
-        await interceptors[i]?.afterDispatch?.(delivery.event, error)
-      } catch (thrown) {
-        const fields = { ...eventFields(delivery.event), ...errorFields(thrown, redact) }
-        logger.error(fields, 'an interceptor failed after the dispatch')
-      }
-    }
-  }
-
-  #noteHandled(handler: Registration, delivery: Delivery, error: unknown, succeeded: boolean): void {
-    if (error instanceof NotStarted) return
-    const { clock, logger, metrics, redact } = this.#options
-    if (metrics) {
-      const labels = { eventType: delivery.event.eventType, handler: handler.name }
-      metrics.count(succeeded ? 'success' : 'failure', 1, labels)
-      metrics.duration('handler_ms', clock.monotonic() - delivery.startedAt, labels)
-    }
-    if (!logs(logger, succeeded ? 'info' : 'warn')) return
-    const fields = {
-      ...eventFields(delivery.event),
-      handler: handler.name,
-      attempt: delivery.attempts + 1,
-      duration_ms: Math.round((clock.monotonic() - delivery.startedAt) * 1000) / 1000,
-    }
-    if (succeeded) logger.info({ ...fields, outcome: 'done' }, 'event handled')
-    else logger.warn({ ...fields, outcome: 'failed', ...errorFields(error, redact) }, 'handler failed')
+    const after = () => runAfter(this.#options, delivery.event, error)
+    if (!(await this.#inPlace(delivery, after))) await after()
   }
 }
+
+const NO_LANES: readonly Lane[] = []
 
 function wasHandledBy({ handledBy }: Delivery, { name }: Registration): boolean {
   return handledBy.includes(name)
-}
-
-function combined(failures: readonly HandlerFailure[], eventType: string): unknown | null {
-  if (failures.length === 0) return null
-  if (failures.length === 1) return failures[0]?.error
-  return new AggregateHandlerError(
-    failures.map((failure) => failure.error),
-    eventType,
-  )
 }

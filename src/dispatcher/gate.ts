@@ -24,12 +24,21 @@ export class Gate implements Lane {
     this.#limit = limit
   }
 
+  /** Somebody waits for a turn. */
+  get isAwaited(): boolean {
+    return this.#waiting.length > 0
+  }
+
+  /** True when the way was free; whoever got in has to leave. */
+  tryEnter(): boolean {
+    if (this.#running >= this.#limit) return false
+    this.#running++
+    return true
+  }
+
   /** Null when the way is free. Rejects with NotStarted when the turn never comes. */
   enter(): Promise<void> | null {
-    if (this.#running < this.#limit) {
-      this.#running++
-      return null
-    }
+    if (this.tryEnter()) return null
     return new Promise((enter, refuse) => this.#waiting.push({ enter, refuse }))
   }
 

@@ -1,4 +1,6 @@
 import type { EventEnvelope } from '../core/envelope.js'
+import { errorFields, type Logger, type Redact } from '../observe/logger.js'
+import { eventFields } from './invoke.js'
 
 /** Runs around all handlers of an event, once per attempt. */
 export interface Interceptor {
@@ -6,4 +8,31 @@ export interface Interceptor {
   beforeDispatch?(event: EventEnvelope): unknown
   /** In reverse order, after them. A throw is logged and changes nothing. */
   afterDispatch?(event: EventEnvelope, error: unknown | null): unknown
+}
+
+interface InterceptorOptions {
+  readonly interceptors: readonly Interceptor[]
+  readonly logger: Logger
+  readonly redact: Redact | undefined
+}
+
+/** Rejects with what the first one throws; the others are not called then. */
+export async function runBefore({ interceptors }: InterceptorOptions, event: EventEnvelope): Promise<void> {
+  for (const interceptor of interceptors) await interceptor.beforeDispatch?.(event)
+}
+
+/** Never rejects. */
+export async function runAfter(
+  { interceptors, logger, redact }: InterceptorOptions,
+  event: EventEnvelope,
+  error: unknown | null,
+): Promise<void> {
+  for (let i = interceptors.length - 1; i >= 0; i--) {
+    try {
+      await interceptors[i]?.afterDispatch?.(event, error)
+    } catch (thrown) {
+      const fields = { ...eventFields(event), ...errorFields(thrown, redact) }
+      logger.error(fields, 'an interceptor failed after the dispatch')
+    }
+  }
 }

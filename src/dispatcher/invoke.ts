@@ -2,9 +2,11 @@ import { runHandling } from '../ambient.js'
 import type { Clock } from '../core/clock.js'
 import type { EventEnvelope } from '../core/envelope.js'
 import { HandlerTimeoutError } from '../core/errors.js'
-import { type Logger, withFields } from '../observe/logger.js'
+import { errorFields, type Logger, logs, type Redact, withFields } from '../observe/logger.js'
+import type { MetricsExporter } from '../observe/metrics.js'
 import type { Delivery } from './delivery.js'
 import type { InFlight } from './in-flight.js'
+import { NotStarted } from './outcome.js'
 import type { HandlerContext, Registration } from './routing.js'
 
 /** Makes what one handler call works with (a request scope, a unit of work); it is disposed of afterwards. */
@@ -135,4 +137,37 @@ function within(
     }, handler.timeoutMs)
     run.then(resolve, reject).finally(() => timer.cancel())
   })
+}
+
+interface NoteOptions {
+  readonly clock: Clock
+  readonly logger: Logger
+  readonly metrics: MetricsExporter | undefined
+  readonly redact: Redact | undefined
+}
+
+/** Log line and metrics of one call. */
+export function noteHandled(
+  options: NoteOptions,
+  handler: Registration,
+  delivery: Delivery,
+  error: unknown,
+  succeeded: boolean,
+): void {
+  if (error instanceof NotStarted) return
+  const { clock, logger, metrics, redact } = options
+  if (metrics) {
+    const labels = { eventType: delivery.event.eventType, handler: handler.name }
+    metrics.count(succeeded ? 'success' : 'failure', 1, labels)
+    metrics.duration('handler_ms', clock.monotonic() - delivery.startedAt, labels)
+  }
+  if (!logs(logger, succeeded ? 'info' : 'warn')) return
+  const fields = {
+    ...eventFields(delivery.event),
+    handler: handler.name,
+    attempt: delivery.attempts + 1,
+    duration_ms: Math.round((clock.monotonic() - delivery.startedAt) * 1000) / 1000,
+  }
+  if (succeeded) logger.info({ ...fields, outcome: 'done' }, 'event handled')
+  else logger.warn({ ...fields, outcome: 'failed', ...errorFields(error, redact) }, 'handler failed')
 }

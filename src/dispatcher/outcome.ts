@@ -1,5 +1,5 @@
 import type { RetryPolicy } from '../core/backoff.js'
-import { HandlerGaveUpError, RetryAfter, Unrecoverable } from '../core/errors.js'
+import { AggregateHandlerError, HandlerGaveUpError, RetryAfter, Unrecoverable } from '../core/errors.js'
 import { describeError, sanitizeText } from '../core/text.js'
 import type { Failure, Settlement } from '../store.js'
 import type { Delivery } from './delivery.js'
@@ -12,7 +12,11 @@ export interface HandlerFailure {
 }
 
 /** A handler waited for its turn and did not get it: nothing was tried. */
-export class NotStarted extends Error {}
+export class NotStarted extends Error {
+  constructor() {
+    super('The event was given back before the turn of the handler came.')
+  }
+}
 
 export interface OutcomeOptions {
   readonly instance: string
@@ -49,7 +53,10 @@ export class Outcomes {
     return this.dead(delivery, failures, ran, 0)
   }
 
-  /** One attempt counter per event; the longest delay among those who failed and are left decides. */
+  /**
+   * One attempt counter per event; the longest delay among those who failed and are left decides. An attempt that was
+   * broken off does not count: it would bring handlers nearer to their limit that were not tried.
+   */
   failed(
     delivery: Delivery,
     handlers: readonly Registration[],
@@ -60,7 +67,8 @@ export class Outcomes {
     if (failures.length === 0 && succeeded.length === 0) {
       return settlementOf(delivery, { outcome: 'release', delayMs: 0 })
     }
-    const counted = failures.some((one) => !(one.error instanceof RetryAfter)) ? 1 : 0
+    const isComplete = failures.length === all.length
+    const counted = isComplete && failures.some((one) => !(one.error instanceof RetryAfter)) ? 1 : 0
     const attempts = delivery.attempts + counted
     const handledBy = [...delivery.handledBy, ...succeeded]
     const left = handlers.filter((one) => !handledBy.includes(one.name) && attempts < this.#limitOf(one))
@@ -142,6 +150,16 @@ export function settlementOf(delivery: Delivery, outcome: Outcome): Settlement {
 
 export function doneOf(delivery: Delivery): Settlement {
   return { eventId: delivery.event.eventId, token: delivery.token, outcome: 'done' }
+}
+
+/** The one error, or all of them together; null when there is none. */
+export function combined(failures: readonly HandlerFailure[], eventType: string): unknown | null {
+  if (failures.length === 0) return null
+  if (failures.length === 1) return failures[0]?.error
+  return new AggregateHandlerError(
+    failures.map((failure) => failure.error),
+    eventType,
+  )
 }
 
 /** A hundred years: later moments are no dates for a database. */

@@ -2,25 +2,12 @@ import type { RetryPolicy } from '../core/backoff.js'
 import type { EventCatalog } from '../core/catalog.js'
 import type { EventEnvelope } from '../core/envelope.js'
 import { HandlerExistsError, InvalidEventError } from '../core/errors.js'
-import type { Logger } from '../observe/logger.js'
+import type { HandlerFunction } from '../handler.js'
 import type { TypeFilter } from '../store.js'
 import type { Batcher } from './batcher.js'
 import type { Gate } from './gate.js'
 
-export interface HandlerContext {
-  /** 1 for the first try. */
-  readonly attempt: number
-  /** Fires on the shutdown deadline, the handler's timeout, or a lost lease. */
-  readonly signal: AbortSignal
-  /** The name of the handler. */
-  readonly handler: string
-  /** With the event's ids bound. */
-  readonly log: Logger
-  /** What `createScope` returned for this call. */
-  readonly scope: unknown
-}
-
-export type HandlerFunction<T = unknown> = (event: EventEnvelope<T>, context: HandlerContext) => unknown
+export type { HandlerContext, HandlerFunction } from '../handler.js'
 
 export interface HandlerOptions {
   /** The only handler of its event; a second one is refused. */

@@ -105,6 +105,7 @@ export class Machinery<Client> {
       ...common,
       poller: this.poller,
       doneMs: settings.doneMs,
+      processedMs: settings.processedMs,
       unroutableGraceMs: settings.unroutableGraceMs,
       instance: identity.instanceId,
       heartbeat: (stopped) => this.#heartbeat(stopped),
@@ -171,6 +172,7 @@ export class Machinery<Client> {
   async poll(limit?: number): Promise<number> {
     if (this.#stopping) return 0
     return this.#byHand(async () => {
+      if (!this.#started) await this.pauses.read()
       const taken = await this.poller.poll(limit)
       const unroutable = limit === undefined ? await this.#janitor.claimUnroutable() : 0
       await this.#quiet()
@@ -248,8 +250,8 @@ export class Machinery<Client> {
       onWarning: (message, error) => logger.warn(error === undefined ? {} : errorFields(error), message),
     })
     try {
-      await this.#janitor.start()
       await this.pauses.read()
+      await this.#janitor.start()
     } catch (error) {
       await this.#store.close()
       throw error
@@ -315,7 +317,7 @@ export class Machinery<Client> {
       if (!delivery.running) continue
       delivery.lose(reason)
       this.#inFlight.abandon(delivery)
-      this.#giveBack(delivery)
+      for (const one of [delivery, ...delivery.cut()]) this.#giveBack(one)
     }
     this.#settler.giveUp()
   }
@@ -399,6 +401,8 @@ export class Machinery<Client> {
     }
     await this.#store.heartbeat(instance, stopped)
     this.#flushed = counters
+    // A ring of the doorbell can be lost.
+    if (!stopped) await this.pauses.refresh()
     await this.#gauge()
   }
 }

@@ -19,13 +19,24 @@ interface PausesOptions {
 /** What is paused, as the database has it. */
 export class Pauses {
   readonly #options: PausesOptions
+  #reading: Promise<unknown> = Promise.resolve()
+  /** It has not begun yet, and will see what is so by then. */
+  #next: Promise<void> | null = null
 
   constructor(options: PausesOptions) {
     this.#options = options
   }
 
-  async read(): Promise<void> {
-    this.apply(await this.#options.store.paused())
+  /** One read after the other: an older answer must not come after a newer one. */
+  read(): Promise<void> {
+    if (this.#next) return this.#next
+    const next = this.#reading.then(async () => {
+      this.#next = null
+      this.apply(await this.#options.store.paused())
+    })
+    this.#next = next
+    this.#reading = next.catch(() => {})
+    return next
   }
 
   /** Never rejects: another occasion will come. */

@@ -167,6 +167,11 @@ export class Publisher<Client> {
     let timed = false
     let ordered = false
     for (const one of pending) {
+      // A trigger of the application has left it out.
+      if (isUnwritten(one)) {
+        this.forget([one])
+        continue
+      }
       this.#audit(one.event)
       if (one.hot && this.#goHot(one)) continue
       timed ||= one.timed

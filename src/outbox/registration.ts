@@ -27,6 +27,10 @@ function isName(value: unknown): value is string {
   return typeof value === 'string' && value.length >= 1 && value.length <= 255 && isClean(value)
 }
 
+function isWhole(value: number): boolean {
+  return Number.isSafeInteger(value) && value >= 1
+}
+
 /** Checks what `on()` was given and brings it into one form. */
 export function registrationOf(
   route: Route,
@@ -53,7 +57,7 @@ export function batchRegistrationOf(
   if (typeof options !== 'object' || options === null) throw new InvalidSettingError('size', MISSING_SIZE)
   known('', options, ['size', 'waitMs', 'timeoutMs', 'exclusive', 'concurrency', 'retry'])
   const { size, waitMs = 50 } = options
-  if (!Number.isSafeInteger(size) || size < 1) throw new InvalidSettingError('size', MISSING_SIZE)
+  if (!isWhole(size)) throw new InvalidSettingError('size', MISSING_SIZE)
   if (!Number.isFinite(waitMs) || waitMs < 0) {
     throw new InvalidSettingError('waitMs', 'must be a number of milliseconds')
   }
@@ -79,7 +83,7 @@ function checkedOptions(options: HandlerOptions) {
   if (!Number.isFinite(timeoutMs) || timeoutMs < 0) {
     throw new InvalidSettingError('timeoutMs', 'must be a number of milliseconds')
   }
-  if (concurrency !== Number.POSITIVE_INFINITY && !(Number.isSafeInteger(concurrency) && concurrency >= 1)) {
+  if (concurrency !== Number.POSITIVE_INFINITY && !isWhole(concurrency)) {
     throw new InvalidSettingError('concurrency', 'must be a whole number, 1 or more')
   }
   checkRetry(retry)
@@ -92,11 +96,14 @@ function checkRetry(retry: HandlerRetry | undefined): void {
     throw new InvalidSettingError('retry', 'must be an object of settings')
   known('retry.', retry, ['maxAttempts', 'policy'])
   const { maxAttempts, policy } = retry
-  if (maxAttempts !== undefined && !(Number.isSafeInteger(maxAttempts) && maxAttempts >= 1)) {
+  if (maxAttempts !== undefined && !isWhole(maxAttempts)) {
     throw new InvalidSettingError('retry.maxAttempts', 'must be a whole number, 1 or more')
   }
-  if (policy !== undefined && typeof policy.delayMs !== 'function') {
+  if (policy !== undefined && typeof policy?.delayMs !== 'function') {
     throw new InvalidSettingError('retry.policy', 'must have a delayMs() function; see exponentialBackoff()')
+  }
+  if (policy?.maxAttempts !== undefined && !isWhole(policy.maxAttempts)) {
+    throw new InvalidSettingError('retry.policy.maxAttempts', 'must be a whole number, 1 or more')
   }
 }
 

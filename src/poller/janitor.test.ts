@@ -21,6 +21,8 @@ interface Setup {
   readonly others?: Readonly<Record<string, number>>
   /** What the calls of `pruneDone` answer, one after the other; then 0. */
   readonly pruned?: readonly number[]
+  /** The same for `pruneProcessed`. */
+  readonly forgotten?: readonly number[]
   readonly onCall?: (what: string) => unknown
 }
 
@@ -30,6 +32,7 @@ function world(setup: Setup = {}) {
   const calls: { at: number; what: string }[] = []
   const known: TypeFilter[] = []
   const pruned = [...(setup.pruned ?? [])]
+  const forgotten = [...(setup.forgotten ?? [])]
   const call = async (what: string) => {
     calls.push({ at: clock.monotonic(), what })
     await setup.onCall?.(what)
@@ -50,6 +53,7 @@ function world(setup: Setup = {}) {
     routes,
     pollIntervalMs: POLL_MS,
     doneMs: setup.doneMs ?? 1_000,
+    processedMs: 2_000,
     unroutableGraceMs: setup.unroutableGraceMs ?? 60_000,
     instance: 'm',
     heartbeat: (stopped) => call(stopped ? 'goodbye' : 'heartbeat'),
@@ -63,6 +67,10 @@ function world(setup: Setup = {}) {
         return pruned.shift() ?? 0
       },
       pruneInstances: () => call('pruneInstances'),
+      async pruneProcessed(olderThanMs) {
+        await call(`pruneProcessed ${olderThanMs}`)
+        return forgotten.shift() ?? 0
+      },
     },
     poller: {
       async claimUnroutable(filter: TypeFilter) {
@@ -194,12 +202,31 @@ describe('Janitor: cleaning', () => {
     expect(times('pruneDone')).toHaveLength(before)
   })
 
+  it('forgets what was processed longer ago than it is to be remembered, until a batch is short', async () => {
+    const { janitor, clock, times } = world({ forgotten: [1_000, 1_000, 999, 1_000] })
+    await janitor.start()
+    await clock.advance(60_000)
+    expect(times('pruneProcessed 2000')).toEqual([60_000, 60_000, 60_000])
+  })
+
+  it('stops forgetting in the middle of it', async () => {
+    const { janitor, clock, times } = world({ forgotten: Array(1_000).fill(1_000), onCall: () => tick() })
+    await janitor.start()
+    await clock.advance(60_000)
+    await janitor.stop()
+    const before = times('pruneProcessed 2000').length
+    expect(before).toBeLessThan(1_000)
+    await clock.advance(0)
+    expect(times('pruneProcessed 2000')).toHaveLength(before)
+  })
+
   it('prunes no done events when none are kept', async () => {
     const { janitor, clock, times } = world({ doneMs: 0 })
     await janitor.start()
     await clock.advance(60_000)
     expect(times('claimUnroutable')).toHaveLength(1)
     expect(times('pruneDone')).toEqual([])
+    expect(times('pruneProcessed 2000')).toHaveLength(1)
   })
 
   it('goes on after a failure, which is logged', async () => {

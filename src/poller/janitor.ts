@@ -9,12 +9,13 @@ const PRUNE_BATCH = 1_000
 export const REGISTERED_MS = 7 * 24 * 3_600_000
 
 export interface JanitorOptions {
-  readonly store: Pick<EventStore, 'instances' | 'pruneDone' | 'pruneInstances'>
+  readonly store: Pick<EventStore, 'instances' | 'pruneDone' | 'pruneInstances' | 'pruneProcessed'>
   readonly clock: Clock
   readonly poller: Poller
   readonly routes: Routes
   readonly pollIntervalMs: number
   readonly doneMs: number
+  readonly processedMs: number
   readonly unroutableGraceMs: number
   readonly logger: Logger
   readonly instance: string
@@ -109,14 +110,19 @@ export class Janitor {
   }
 
   async #clean(): Promise<void> {
-    const { store, doneMs } = this.#options
+    const { store, doneMs, processedMs } = this.#options
     const alive = this.#alive(await store.instances(REGISTERED_MS))
     this.#compare(alive)
     if (alive.some((one) => one.id < this.#options.instance)) return
     await this.claimUnroutable()
     await store.pruneInstances(REGISTERED_MS)
-    while (doneMs > 0 && this.#running) {
-      if ((await store.pruneDone(doneMs, PRUNE_BATCH)) < PRUNE_BATCH) return
+    if (doneMs > 0) await this.#prune(() => store.pruneDone(doneMs, PRUNE_BATCH))
+    await this.#prune(() => store.pruneProcessed(processedMs, PRUNE_BATCH))
+  }
+
+  async #prune(batch: () => Promise<number>): Promise<void> {
+    while (this.#running) {
+      if ((await batch()) < PRUNE_BATCH) return
     }
   }
 

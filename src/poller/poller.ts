@@ -57,7 +57,7 @@ export class Poller {
   #plain = true
   readonly #ordered = new OrderedScan()
   #solo: Delivery | null = null
-  /** Monotonic time of the last claim that worked. */
+  /** Monotonic time of the last claim that worked, or was not needed. */
   lastClaimAt: number
 
   constructor(options: PollerOptions) {
@@ -201,7 +201,10 @@ export class Poller {
     if (due) this.#ordered.want()
     const accept = routes.filter()
     const nothing = accept.names.length === 0 && accept.prefixes.length === 0
-    if (nothing || accept.except?.includes('*')) return { taken: 0, complete: true }
+    if (nothing || accept.except?.includes('*')) {
+      this.lastClaimAt = now
+      return { taken: 0, complete: true }
+    }
     let taken = 0
     let complete = true
     if (sweep || due || this.#plain) {

@@ -18,7 +18,7 @@ export interface TestOutboxOptions extends Omit<OutboxOptions<MemoryClient>, 'st
 
 /** An outbox on a memory store and a virtual clock, without log output. Needs no start: `drain()` delivers. */
 export class TestOutbox extends Outbox<MemoryClient> {
-  readonly store: MemoryStore
+  override readonly store: MemoryStore
   readonly clock: VirtualClock
 
   constructor(options: TestOutboxOptions = {}) {

@@ -6,6 +6,17 @@ import { isLeased, isPending, type Row } from './row.js'
 
 /** Keys that one claim looks at; when there are more, the next one goes on behind them. */
 const KEYS_LOOKED_AT = 1_000
+/** So many rows of a key are looked through for a lease: a transaction may commit that many late, in front of it. */
+const LOOK_AHEAD = 64
+/** Begins the token of a row whose key was taken over: its former owner cannot settle it any more. */
+const LOST = '~'
+
+/** What a claim takes of one key, and the rows behind that which lost their lease. */
+interface Taking {
+  readonly run: readonly Row[]
+  readonly lost: readonly Row[]
+  readonly suspect: boolean
+}
 
 /** Key by key, each through its first row only: the run from there on, whole or not at all. */
 export function claimOrdered(
@@ -19,7 +30,7 @@ export function claimOrdered(
     row.availableAt <= now &&
     row.createdAt <= now - request.skipRecentMs &&
     accepts(row.event)
-  const runs: Row[][] = []
+  const takings: Taking[] = []
   let { afterKey, suspects } = request
   let bytes = 0
   let looked = 0
@@ -28,16 +39,15 @@ export function claimOrdered(
 
   for (const queue of database.keysBehind(request.afterKey)) {
     reachedEnd = false
-    if (looked >= KEYS_LOOKED_AT || runs.length >= request.keys) break
-    const run = runOf(firstRows(queue, request.runLength), now, canRun)
-    const suspect = isSuspect(run) ? 1 : 0
-    if (run.length > 0 && suspect <= suspects) {
-      const size = run.reduce((sum, row) => sum + row.event.payloadSize, 0)
+    if (looked >= KEYS_LOOKED_AT || takings.length >= request.keys) break
+    const taking = take(queue, now, request.runLength, canRun)
+    if (taking && (!taking.suspect || suspects > 0)) {
+      const size = taking.run.reduce((sum, row) => sum + row.event.payloadSize, 0)
       // What does not fit comes first next time; a cursor that went past it could keep it waiting for ever.
-      if (runs.length > 0 && bytes + size > request.maxBytes) break
+      if (takings.length > 0 && bytes + size > request.maxBytes) break
       bytes += size
-      suspects -= suspect
-      runs.push(run)
+      if (taking.suspect) suspects--
+      takings.push(taking)
     }
     nextDueMs = Math.min(nextDueMs, waitOf(queue, now))
     looked++
@@ -45,41 +55,43 @@ export function claimOrdered(
     reachedEnd = true
   }
 
-  const until = now + request.leaseMs
+  for (const row of takings.flatMap((taking) => taking.lost)) {
+    if (!row.lockedBy?.startsWith(LOST)) database.change(row, { lockedBy: LOST + row.lockedBy })
+  }
   return {
-    rows: runs.flatMap((run) => {
-      const suspect = isSuspect(run)
-      return run.map((row) => lease(database, row, until, request.token, suspect))
-    }),
+    rows: takings.flatMap(({ run, suspect }) =>
+      run.map((row) => lease(database, row, now + request.leaseMs, request.token, suspect)),
+    ),
     afterKey: reachedEnd ? null : afterKey,
     nextDueMs: Number.isFinite(nextDueMs) ? nextDueMs : null,
   }
 }
 
-/** What can be taken of a key now: its first rows as far as each may run, or its first row alone after a lost lease. */
-function runOf(rows: Row[], now: number, canRun: (row: Row) => boolean): Row[] {
+/** The first rows of a key as far as each may run, or its first row alone when that one lost its lease. */
+function take(
+  queue: KeyQueue,
+  now: number,
+  runLength: number,
+  canRun: (row: Row) => boolean,
+): Taking | undefined {
+  const rows = firstRows(queue, Math.max(runLength, LOOK_AHEAD))
+  const [head] = rows
+  if (!head || !canRun(head)) return undefined
   // One that committed late, in front of a run that is being worked on, waits for it.
-  if (rows.some((row) => isLeased(row) && row.lockedUntil >= now)) return []
-  const end = rows.findIndex((row, index) => !canRun(row) || (index > 0 && isLeased(row)))
-  const run = end < 0 ? rows : rows.slice(0, end)
-  return isSuspect(run) ? run.slice(0, 1) : run
+  if (rows.some((row) => isLeased(row) && row.lockedUntil >= now)) return undefined
+  const suspect = isLeased(head)
+  const end = rows.findIndex((row, index) => index > 0 && (suspect || isLeased(row) || !canRun(row)))
+  const run = rows.slice(0, Math.min(runLength, end < 0 ? rows.length : end))
+  return { run, lost: rows.slice(run.length).filter(isLeased), suspect }
 }
 
-/** Up to so many pending rows, and the dead ones between them. */
-function firstRows(queue: KeyQueue, runLength: number): Row[] {
+function firstRows(queue: KeyQueue, count: number): Row[] {
   const rows: Row[] = []
-  let pending = 0
   for (const row of queue.rows) {
-    if (pending >= runLength) break
-    if (isPending(row)) pending++
+    if (rows.length >= count) break
     rows.push(row)
   }
   return rows
-}
-
-/** A run whose first row was leased before: that lease has run out. */
-function isSuspect(run: readonly Row[]): boolean {
-  return run[0] !== undefined && isLeased(run[0])
 }
 
 function waitOf(queue: KeyQueue, now: number): number {

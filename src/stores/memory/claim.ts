@@ -48,7 +48,7 @@ function nextDueMs(database: MemoryDatabase, now: number): number | null {
 }
 
 /**
- * Takes a lease on due rows that nobody is known to handle, wherever they are in their ordering key. They are not
+ * Takes a lease on due rows that nobody is known to handle; of an ordering key on the first one only. They are not
  * tried, so none is charged. A paused type is known all the same.
  */
 export function claimUnroutable(
@@ -64,7 +64,12 @@ export function claimUnroutable(
   const rows = [
     ...pick(database.fresh, () => true, canTake, request.limit),
     ...pick(database.timed, (row) => row.availableAt <= now, canTake, request.limit),
-    ...pick(database.ordered, (row) => row.availableAt <= now, canTake, request.limit),
+    ...pick(
+      database.ordered,
+      (row) => row.availableAt <= now,
+      (row) => database.isHead(row) && canTake(row),
+      request.limit,
+    ),
     ...pick(database.leased, (row) => row.lockedUntil < now, canTake, request.limit),
   ]
   return rows.slice(0, request.limit).map((row) => {

@@ -72,6 +72,11 @@ export class MemoryDatabase {
     return this.#keys.from((queue) => Buffer.compare(queue.bytes, bytes) > 0)
   }
 
+  /** Whether it is the first row of its ordering key. */
+  isHead(row: Row): boolean {
+    return this.#queueOf(row)?.rows.first() === row
+  }
+
   #enter(row: Row): void {
     if (isPending(row)) this.#pending++
     row.home = this.#homeOf(row)
@@ -91,12 +96,16 @@ export class MemoryDatabase {
     if (isPending(row)) this.#pending--
     row.home?.delete(row)
     row.home = null
-    const queue = row.event.orderingKey === null ? undefined : this.#queues.get(row.event.orderingKey)
+    const queue = this.#queueOf(row)
     if (!queue) return
     queue.rows.delete(row)
     if (queue.rows.size > 0) return
     this.#queues.delete(queue.key)
     this.#keys.delete(queue)
+  }
+
+  #queueOf(row: Row): KeyQueue | undefined {
+    return row.event.orderingKey === null ? undefined : this.#queues.get(row.event.orderingKey)
   }
 
   #homeOf(row: Row): SortedList<Row> {

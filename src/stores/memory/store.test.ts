@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { AftercommitError, CommitUnknownError, TransactionEndedError } from '../../core/errors.js'
-import type { AppendRow, ClaimRequest } from '../../store.js'
-import { ANY, dead, done, event, gate } from '../../testing/store-conformance/fixtures.js'
+import type { AppendRow, ClaimRequest, OrderedClaimRequest } from '../../store.js'
+import { ANY, done, event, gate, NONE } from '../../testing/store-conformance/fixtures.js'
 import { VirtualClock } from '../../testing/virtual-clock.js'
 import { type MemoryClient, type MemoryStore, memoryStore } from './index.js'
 
@@ -19,6 +19,11 @@ async function claim(store: MemoryStore, request: Partial<ClaimRequest> = {}) {
   const bounds = { limit: 1_000, maxBytes: 1e9, fromSeq: 0, suspects: 0, skipRecentMs: 0 }
   const { rows } = await store.claim({ token: 'test:1', leaseMs: 30_000, accept: ANY, ...bounds, ...request })
   return rows
+}
+
+function claimOrdered(store: MemoryStore, request: Partial<OrderedClaimRequest> = {}) {
+  const bounds = { keys: 250, runLength: 4, maxBytes: 1e9, afterKey: '', suspects: 0, skipRecentMs: 0 }
+  return store.claimOrdered({ token: 'test:1', leaseMs: 30_000, accept: ANY, ...bounds, ...request })
 }
 
 describe('memoryStore: transactions', () => {
@@ -174,62 +179,64 @@ describe('memoryStore: faults', () => {
 describe('memoryStore: ordering keys', () => {
   const keyed = (orderingKey: string) => event({ orderingKey })
 
-  it('hands out only the first pending row of a key, in the order of seq', async () => {
+  it('looks at a thousand keys in one claim, and goes on behind them in the next', async () => {
     const store = memoryStore()
-    const [a1, b1, a2, a3] = [keyed('a'), keyed('b'), keyed('a'), keyed('a')]
-    await append(store, a1, b1, a2, a3)
-    const first = await claim(store)
-    expect(first.map((row) => row.eventId)).toEqual([a1.eventId, b1.eventId])
-    expect(await claim(store)).toEqual([])
-    await store.settleIfLeased([done(first[0] as never)], true)
-    const [second] = await claim(store, { fromSeq: 1_000 })
-    expect(second?.eventId).toBe(a2.eventId)
-    await store.settleIfLeased([dead(second as never)], true)
-    expect((await claim(store)).map((row) => row.eventId)).toEqual([a3.eventId])
+    const keys = Array.from({ length: 1_001 }, (_, index) => `key ${String(index).padStart(4, '0')}`)
+    await append(store, ...keys.map(keyed))
+    const first = await claimOrdered(store, { accept: NONE })
+    expect(first).toEqual({ rows: [], afterKey: 'key 0999', nextDueMs: null })
+    const second = await claimOrdered(store, { accept: ANY, afterKey: 'key 0999' })
+    expect(second.rows.map((row) => row.orderingKey)).toEqual(['key 1000'])
+    expect(second.afterKey).toBeNull()
   })
 
-  it('does not hand out a row that commits late while a later one of its key is being worked on', async () => {
+  it('tells exactly how long the first one waits', async () => {
     const clock = new VirtualClock()
     const store = memoryStore({ clock })
-    const slow = store.connect()
-    slow.begin()
-    const [early, later] = [keyed('a'), keyed('a')]
-    await store.append(slow, rowsOf(early), APPEND)
-    await append(store, later)
-    const [working] = await claim(store)
-    expect(working?.eventId).toBe(later.eventId)
-    slow.commit()
-    expect(await claim(store, { suspects: 10 })).toEqual([])
-    await store.settleIfLeased([done(working as never)], true)
-    expect((await claim(store)).map((row) => row.eventId)).toEqual([early.eventId])
-  })
-
-  it('puts a dead one that is retried at the tail of its key', async () => {
-    const store = memoryStore()
-    const [first, second] = [keyed('a'), keyed('a')]
-    await append(store, first, second)
-    const [head] = await claim(store)
-    await store.settleIfLeased([dead(head as never)], true)
-    await store.retryDead({ eventIds: [first.eventId] })
-    const [next] = await claim(store)
-    expect(next?.eventId).toBe(second.eventId)
-    await store.settleIfLeased([done(next as never)], true)
-    expect((await claim(store)).map((row) => row.eventId)).toEqual([first.eventId])
+    const row = { event: keyed('a'), token: null, delayMs: 500 }
+    await store.transaction(({ client }) => store.append(client, [row], APPEND))
+    await clock.advance(200)
+    expect((await claimOrdered(store)).nextDueMs).toBe(300)
   })
 
   it('is not slowed down by many rows behind one that is being worked on', async () => {
     const store = memoryStore()
-    await append(store, ...Array.from({ length: 20_000 }, () => keyed('poison')))
-    await claim(store)
+    await append(store, ...Array.from({ length: 20_000 }, () => keyed('a poison')))
+    await claimOrdered(store)
     await append(store, ...Array.from({ length: 100 }, (_, index) => keyed(`key ${index}`)))
     const begun = performance.now()
     let handled = 0
     for (let round = 0; round < 100; round++) {
-      const rows = await claim(store, { limit: 1, token: `t:${round}` })
+      const { rows } = await claimOrdered(store, { keys: 1, token: `t:${round}` })
       handled += (await store.settleIfLeased(rows.map(done), false)).size
     }
     expect(handled).toBe(100)
     expect(performance.now() - begun).toBeLessThan(1_000)
+  })
+})
+
+describe('memoryStore: marks', () => {
+  it('refuses a client whose transaction has ended', async () => {
+    const store = memoryStore()
+    const client = store.connect()
+    await expect(store.markProcessed(client, 'mail', 'e-1')).rejects.toThrow(TransactionEndedError)
+  })
+
+  it('ends a deadlock over marks with an error for one, so that the other goes on', async () => {
+    const store = memoryStore()
+    const aMarked = gate()
+    const first = store.transaction(async ({ client }) => {
+      await store.markProcessed(client, 'mail', 'a')
+      aMarked.open()
+      return store.markProcessed(client, 'mail', 'b')
+    })
+    const second = store.transaction(async ({ client }) => {
+      await store.markProcessed(client, 'mail', 'b')
+      await aMarked.opened
+      return store.markProcessed(client, 'mail', 'a')
+    })
+    const results = await Promise.allSettled([first, second])
+    expect(results.map((result) => result.status).sort()).toEqual(['fulfilled', 'rejected'])
   })
 })
 

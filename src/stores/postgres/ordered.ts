@@ -47,18 +47,19 @@ with recursive head as (
 ), entered as materialized ( -- who cannot lock the first row does not touch the others
   select h.n, h.ordering_key, h.seq, h.state from head h join ${names.events} e on e.ctid = h.place
    where h.take and e.xmin = h.seen for update of e skip locked
-), near as materialized (
+), near as materialized ( -- its first rows, and whatever was leased further back
   select k.n, r.place, r.seen, r.size, r.run from entered k cross join lateral (
-    select *, coalesce(bool_or(locked_until >= now()) over (), false) as busy,
-        run or locked_until is not null or (nth <= greatest($4::int, 2) and lag(run) over (rows unbounded preceding)) as wanted
+    select place, seen, size, run, bool_or(locked_until >= now()) over () as busy,
+        run or locked_until is not null or lag(run) over (rows unbounded preceding) as wanted
       from (
-        select place, seen, size, locked_until, nth, bool_and(nth = 1 or (nth <= $4::int and k.state = 1
+        select place, seen, size, locked_until, bool_and(nth = 1 or (nth <= $4::int and k.state = 1
             and locked_until is null and ${takeable})) over (rows unbounded preceding) as run
           from (
             select ctid as place, xmin as seen, ${SIZE}, row_number() over () as nth, status, available_at, created_at,
                 locked_until, version, event_type, aggregate_type
               from ${names.events} where ${ORDERED} and ordering_key = k.ordering_key and seq >= k.seq
-             order by ordering_key, seq limit ${LOOK_AHEAD}) pending) numbered) r
+             order by ordering_key, seq limit ${LOOK_AHEAD}) pending
+         where nth <= greatest($4::int, 2) or locked_until is not null) numbered) r
    where r.wanted and not r.busy
 ), budget as materialized (
   select *, sum(case when run then size end) over (order by n) as total, count(*) over (partition by n) as parts,

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import type { ClaimedRow } from '../../store.js'
 import { claimOf, done, event, onlyType, release, retry, SHORT_MS } from './fixtures.js'
 import type { Harness } from './harness.js'
 import type { Theme } from './suite.js'
@@ -81,6 +82,32 @@ export const orderingSuspects: Theme = {
         rows.map((row) => [row.eventId, row.suspect, row.attempts]),
         [[ids[0], false, 1]],
       )
+    })
+
+    test('nobody but its new owner settles rows of a key that was taken over', async (h) => {
+      const ids = await h.appendFree(4, { orderingKey: 'a' })
+      const zombies = await h.claimOrdered({ leaseMs: SHORT_MS })
+      const [first] = zombies
+      assert.ok(first)
+      await h.elapse(SHORT_MS)
+      const [alone] = await h.claimOrdered({ suspects: 1 })
+      assert.equal(alone?.eventId, first.eventId)
+      assert.deepEqual(await h.settle(zombies.map(done)), [])
+      await h.settle([release(alone as ClaimedRow)])
+      assert.equal((await h.claimOrdered()).length, 1, 'and the others still wait to be tried alone')
+      assert.deepEqual(await h.settle(zombies.map((row) => retry(row))), [])
+      for (const id of ids.slice(1)) {
+        const record = await h.record(id)
+        assert.deepEqual([record.status, record.attempts], ['NEW', 0])
+      }
+    })
+
+    test('a key that nobody took over can still be settled by its owner', async (h) => {
+      await h.appendFree(3, { orderingKey: 'a' })
+      const zombies = await h.claimOrdered({ leaseMs: SHORT_MS })
+      await h.elapse(SHORT_MS)
+      await h.claimOrdered({ suspects: 0 })
+      assert.equal((await h.settle(zombies.map(done))).length, 3)
     })
 
     test('takes at most so many suspects, and other keys beside them', async (h) => {

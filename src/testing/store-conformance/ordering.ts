@@ -10,12 +10,15 @@ const B = { orderingKey: 'b' }
 const idsOf = (rows: readonly ClaimedRow[]) => rows.map((row) => row.eventId)
 
 /** Opens a transaction that has drawn a `seq` for its row, and commits when told. */
-async function lateWriter(h: Harness<unknown>, orderingKey: string) {
-  const late = event({ orderingKey })
+async function lateWriter(h: Harness<unknown>, orderingKey: string, count = 1) {
+  const late = Array.from({ length: count }, () => event({ orderingKey }))
   const isWritten = gate()
   const goOn = gate()
   const transaction = h.store.transaction(async ({ client }) => {
-    await h.appendIn(client, [{ event: late }])
+    await h.appendIn(
+      client,
+      late.map((one) => ({ event: one })),
+    )
     isWritten.open()
     await goOn.opened
   })
@@ -24,7 +27,7 @@ async function lateWriter(h: Harness<unknown>, orderingKey: string) {
     goOn.open()
     return transaction
   }
-  return { eventId: late.eventId, commit }
+  return { eventIds: late.map((one) => one.eventId), commit }
 }
 
 export const ordering: Theme = {
@@ -277,7 +280,7 @@ export const ordering: Theme = {
         const late = await lateWriter(h, 'a')
         const ids = await h.appendFree(2, A)
         await late.commit()
-        assert.deepEqual(await h.claimOrderedIds(), [late.eventId, ...ids])
+        assert.deepEqual(await h.claimOrderedIds(), [...late.eventIds, ...ids])
       },
       'concurrentTransactions',
     )
@@ -294,7 +297,21 @@ export const ordering: Theme = {
         await h.settle([done(first)])
         assert.deepEqual(await h.claimOrdered({ suspects: 10 }), [])
         await h.settle([release(second)])
-        assert.deepEqual(await h.claimOrderedIds(), [late.eventId, second.eventId])
+        assert.deepEqual(await h.claimOrderedIds(), [...late.eventIds, second.eventId])
+      },
+      'concurrentTransactions',
+    )
+
+    test(
+      'nor do more of them than a run is long',
+      async (h) => {
+        const late = await lateWriter(h, 'a', 9)
+        await h.appendFree(2, A)
+        const rows = await h.claimOrdered()
+        await late.commit()
+        assert.deepEqual(await h.claimOrdered({ suspects: 10 }), [])
+        await h.settle(rows.map(done))
+        assert.deepEqual(await h.claimOrderedIds(), late.eventIds.slice(0, 4))
       },
       'concurrentTransactions',
     )
@@ -309,7 +326,7 @@ export const ordering: Theme = {
         await h.settle([retry(first, { delayMs: LONG_MS }), release(second)])
         assert.deepEqual(await h.claimOrdered(), [])
         await late.commit()
-        assert.deepEqual(await h.claimOrderedIds(), [late.eventId])
+        assert.deepEqual(await h.claimOrderedIds(), late.eventIds)
       },
       'concurrentTransactions',
     )

@@ -178,7 +178,8 @@ export const pause: Theme = {
 
     test('what is paused does not become unroutable', async (h) => {
       await appendTypes(h, ['known', 'unknown'])
-      await appendTypes(h, ['known', 'unknown'], 'key')
+      await appendTypes(h, ['known'], 'a')
+      await appendTypes(h, ['unknown'], 'b')
       const request = { token: h.token(), leaseMs: LONG_MS, limit: 100, olderThanMs: 0 }
       for (const excepted of [['known', 'unknown'], ['*'], []]) {
         const rows = await h.store.claimUnroutable({

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { claimOf, dead, event, LONG_MS, NONE, onlyPrefix, onlyType, SHORT_MS } from './fixtures.js'
+import { claimOf, dead, done, event, LONG_MS, NONE, onlyPrefix, onlyType, SHORT_MS } from './fixtures.js'
 import type { Harness } from './harness.js'
 import type { Theme } from './suite.js'
 
@@ -87,6 +87,18 @@ export const unroutable: Theme = {
       assert.deepEqual(await claimUnroutable(h), [])
       assert.deepEqual(await h.settle(rows.map((row) => dead(row))), [unknown])
       assert.deepEqual(await h.claimOrderedIds({ accept }), [known])
+    })
+
+    test('of an ordering key it takes the first row only', async (h) => {
+      const keyed = { orderingKey: 'a' }
+      await h.appendFree(1, { ...keyed, eventType: 'known' })
+      const unknown = await h.appendFree(2, { ...keyed, eventType: 'unknown' })
+      assert.deepEqual(await claimUnroutable(h), [])
+      await h.settle((await h.claimOrdered({ runLength: 1 })).map(done))
+      assert.deepEqual(
+        (await claimUnroutable(h)).map((row) => row.eventId),
+        unknown.slice(0, 1),
+      )
     })
 
     test('leaves rows of ordering keys alone that are leased or delayed, not those of lost leases', async (h) => {

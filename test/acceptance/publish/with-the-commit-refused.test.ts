@@ -302,6 +302,28 @@ describe('a COMMIT', () => {
     expect(await rowsIn(pool)).toMatchObject([{ status: 1, attempts: 0 }])
   })
 
+  it.each([
+    ['COMMIT', true],
+    ['end; select 1', true],
+    ['COMMIT', false],
+  ])(
+    'of the application that the server answers by ROLLBACK rolls back: %s, awaited: %s',
+    async (end, awaited) => {
+      const bench = await opened()
+      await bench.outbox.start()
+      const outcome = bench.run(async (tx) => {
+        await tx.publish(event())
+        const failing = tx.client.query('select 1/0').catch(() => {})
+        if (awaited) await failing
+        const ended = tx.client.query(end).catch(() => {})
+        if (awaited) await ended
+      })
+      await expect(outcome).rejects.toBeInstanceOf(TransactionRolledBackError)
+      await bench.outbox.drain()
+      await bench.nothingHappened()
+    },
+  )
+
   it.each(['COMMIT', 'ROLLBACK'])(
     'is refused nothing it could write by itself: publish after an awaited %s',
     async (end) => {

@@ -43,6 +43,7 @@ interface Failure {
 
 const COMMIT: Step = { statement: { name: '', text: 'COMMIT' }, params: [] }
 
+const commits = /\b(commit|end)\b/i
 const rollbackTo = /^\s*rollback\s+(?:(?:work|transaction)\s+)?to\b/i
 
 /**
@@ -57,6 +58,8 @@ export class PgTransaction<Client extends PgClient> {
   readonly #inherited: boolean
   #savepoints = 0
   #mayHaveLostRows = false
+  /** A COMMIT of the application's own was answered by ROLLBACK. */
+  #rolledBack = false
   #held: (() => LateStatement) | null = null
   /** The last that was held back and sent before the commit. */
   #flushed: Promise<void> | null = null
@@ -72,11 +75,15 @@ export class PgTransaction<Client extends PgClient> {
     this.#prepare = prepare
     this.#inherited = !Object.hasOwn(client, 'query')
     const original = client.query as Query
-    const before = (config: unknown) => this.#before(config)
+    const before = (text: unknown) => this.#before(text)
+    const after = (result: unknown) => this.#after(result)
     this.#original = original
     this.#watch = function (this: PgClient, config: unknown, ...rest: unknown[]) {
-      before(config)
-      return original.call(this, config, ...rest)
+      const text = typeof config === 'string' ? config : (config as { text?: unknown } | null)?.text
+      before(text)
+      const returned = original.call(this, config, ...rest)
+      if (typeof text === 'string' && commits.test(text)) Promise.resolve(returned).then(after, () => {})
+      return returned
     }
     client.query = this.#watch as PgClient['query']
   }
@@ -128,7 +135,7 @@ export class PgTransaction<Client extends PgClient> {
   /** False: the doorbell is still to be rung. */
   async #commit(): Promise<false> {
     const { command } = await this.#query('COMMIT').catch((error) => this.#uncommitted(error))
-    if (command !== 'COMMIT') throw this.#reason(new TransactionRolledBackError())
+    if (command !== 'COMMIT' || this.#rolledBack) throw this.#reason(new TransactionRolledBackError())
     return false
   }
 
@@ -203,13 +210,18 @@ export class PgTransaction<Client extends PgClient> {
     }
   }
 
-  #before(config: unknown): void {
-    const text = typeof config === 'string' ? config : (config as { text?: unknown } | null)?.text
+  #before(text: unknown): void {
     if (mentionsRollback(text)) this.#mayHaveLostRows = true
     if (!this.#held) return
     // What is held was published after the last statement, and so inside the savepoint that is undone.
     if (typeof text === 'string' && rollbackTo.test(text)) this.#take()
     else void this.#flush().catch(() => {})
+  }
+
+  /** What came back of a statement that could commit. */
+  #after(result: unknown): void {
+    const results = [result].flat() as ({ command?: unknown } | undefined)[]
+    if (results.some((one) => one?.command === 'ROLLBACK')) this.#rolledBack = true
   }
 
   #flush(): Promise<void> {

@@ -1,0 +1,121 @@
+import { describe, expect, it } from 'vitest'
+import { dispatcherWorld, failing, named } from '../../test/support/dispatcher-world.js'
+import { EventEnvelope } from '../core/envelope.js'
+import { Delivery } from './delivery.js'
+
+describe('Dispatcher: failures', () => {
+  it('is done with an event that can never be read: dead, and the others go on', async () => {
+    const { on, cold, settle, outcomes, dispatcher } = dispatcherWorld()
+    const handled: string[] = []
+    on('note', (one) => void handled.push(one.eventId))
+    const broken = EventEnvelope.fromStored({
+      ...{ eventId: 'broken', eventType: 'order.placed', aggregateType: 'order', aggregateId: null },
+      ...{ tenantId: null, orderingKey: null, version: 1, payloadText: '{"half":', payloadBytes: null },
+      ...{ headers: null, metadata: null, occurredAtMs: 0, payloadSize: 8 },
+    })
+    dispatcher.resume()
+    cold(new Delivery({ ...named('x'), event: broken }), named('next'))
+    await settle()
+    expect(handled).toEqual(['next'])
+    expect(outcomes[0]).toMatchObject({ eventId: 'broken', outcome: 'dead', attempts: 1 })
+    expect(outcomes[0]).toMatchObject({ error: expect.stringMatching(/^UndecodablePayloadError: /) })
+  })
+
+  it('declares an event dead whose processes died as often as it may be tried, without running it', async () => {
+    const { on, cold, settle, outcomes, dispatcher } = dispatcherWorld({ maxAttempts: 3 })
+    let calls = 0
+    on('note', () => void calls++)
+    dispatcher.resume()
+    cold(named('a', { attempts: 3 }))
+    await settle()
+    expect(calls).toBe(0)
+    expect(outcomes[0]).toMatchObject({ outcome: 'dead', attempts: 0 })
+    expect(outcomes[0]).toMatchObject({ error: expect.stringMatching(/^ProcessDiedError: /) })
+  })
+
+  it('retries after what the policy says of the attempts and the error', async () => {
+    const asked: unknown[][] = []
+    const policy = { delayMs: (...args: unknown[]) => asked.push(args) * 1_000 }
+    const { on, cold, settle, outcomes, dispatcher } = dispatcherWorld({ policy })
+    on('note', failing())
+    dispatcher.resume()
+    cold(named('first'), named('fifth', { attempts: 4 }))
+    await settle()
+    expect(asked).toEqual([
+      [1, expect.objectContaining({ message: 'broken' })],
+      [5, expect.objectContaining({ message: 'broken' })],
+    ])
+    expect(outcomes).toMatchObject([
+      { eventId: 'first', outcome: 'retry', delayMs: 1_000, attempts: 1, error: 'note: Error: broken' },
+      { eventId: 'fifth', outcome: 'retry', delayMs: 2_000, attempts: 1 },
+    ])
+  })
+
+  it.each([
+    ['NaN', () => Number.NaN],
+    ['less than nothing', () => -1],
+    ['for ever', () => Number.POSITIVE_INFINITY],
+    ['no number', () => 'soon' as unknown as number],
+    ['an error', failing()],
+  ])('waits a minute when the policy answers %s', async (_, delayMs) => {
+    const { on, cold, settle, outcomes, dispatcher } = dispatcherWorld({ policy: { delayMs } })
+    on('note', failing())
+    dispatcher.resume()
+    cold(named('a'))
+    await settle()
+    expect(outcomes).toMatchObject([{ outcome: 'retry', delayMs: 60_000 }])
+  })
+
+  it('is dead at the last attempt', async () => {
+    const { on, cold, settle, outcomes, dispatcher } = dispatcherWorld({ maxAttempts: 3 })
+    on('note', failing())
+    dispatcher.resume()
+    cold(named('second', { attempts: 1 }), named('third', { attempts: 2 }))
+    await settle()
+    expect(outcomes.map((one) => one.outcome)).toEqual(['retry', 'dead'])
+  })
+
+  it.each([
+    ['nothing', undefined],
+    ['null', null],
+    ['text', 'oops'],
+    ['an object without a prototype', Object.create(null)],
+    ['an error with NUL bytes', new Error('a\0b')],
+    [
+      'an error that throws when it is read',
+      {
+        get message() {
+          throw new Error('again')
+        },
+      },
+    ],
+  ])('survives a handler that throws %s', async (_, thrown) => {
+    const { on, cold, settle, outcomes, dispatcher } = dispatcherWorld()
+    on('note', () => Promise.reject(thrown))
+    dispatcher.resume()
+    cold(named('a'))
+    await settle()
+    expect(outcomes).toMatchObject([{ outcome: 'retry', failures: [{ handler: 'note', instance: 'me' }] }])
+    expect(JSON.stringify(outcomes)).not.toContain('\\u0000')
+  })
+
+  it('declares what nobody handles dead, or tries again when told to', async () => {
+    for (const onUnroutable of ['dead', 'retry'] as const) {
+      const { cold, settle, outcomes, dispatcher } = dispatcherWorld({ onUnroutable })
+      dispatcher.resume()
+      cold(named('a', { unroutable: true }))
+      await settle()
+      expect(outcomes).toMatchObject([
+        { outcome: onUnroutable, attempts: 1, error: expect.stringMatching(/^UnroutableEventError: /) },
+      ])
+    }
+  })
+
+  it('gives back, without an attempt, what it has no handler for', async () => {
+    const { cold, settle, outcomes, dispatcher } = dispatcherWorld()
+    dispatcher.resume()
+    cold(named('a'))
+    await settle()
+    expect(outcomes).toEqual([{ eventId: 'a', token: 'me:1', outcome: 'release', delayMs: 1_000 }])
+  })
+})

@@ -1,0 +1,24 @@
+import { InvalidSettingError } from '../core/errors.js'
+import { isClean } from '../core/text.js'
+
+export interface InboxOptions {
+  /** The name that marks are kept under. Default: the handler's own. */
+  readonly name?: string
+}
+
+export function checkName(name: unknown): string {
+  if (typeof name === 'string' && name.length >= 1 && name.length <= 255 && isClean(name)) return name
+  throw new InvalidSettingError(
+    'handler name',
+    'must be a string of 1 to 255 characters without control characters',
+  )
+}
+
+/** Without a name all handlers of an event would share one mark, and only the first would ever run. */
+export function nameFor(options: InboxOptions, context: { readonly handler: string } | undefined): string {
+  if (context) return options.name ?? context.handler
+  throw new InvalidSettingError(
+    'handler',
+    'was called without a context: give outbox.on() a function, and a bus an object { name, handle }',
+  )
+}

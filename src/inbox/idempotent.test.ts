@@ -1,0 +1,142 @@
+import { describe, expect, it } from 'vitest'
+import { recordingLogger } from '../../test/support/recording.js'
+import { InMemoryEventBus } from '../buses/memory.js'
+import { EventCatalog } from '../core/catalog.js'
+import { defineEvent } from '../core/define-event.js'
+import { toEnvelope } from '../core/domain-event.js'
+import type { EventEnvelope } from '../core/envelope.js'
+import type { HandlerContext } from '../handler.js'
+import { createTestOutbox } from '../testing/test-outbox.js'
+import { idempotent } from './idempotent.js'
+import { memoryProcessedEvents, processedEvents } from './processed-events.js'
+
+const OrderPlaced = defineEvent<{ orderId: string }>('order.placed')
+const order = (eventId: string) => OrderPlaced({ orderId: eventId }, { eventId })
+const envelopeOf = (eventId: string) =>
+  toEnvelope(order(eventId), new EventCatalog()) as EventEnvelope<{ orderId: string }>
+
+function context(handler: string): HandlerContext {
+  return { handler, attempt: 1, signal: new AbortController().signal, log: recordingLogger(), scope: null }
+}
+
+describe('idempotent: a function for outbox.on()', () => {
+  it('skips what it has processed, by event and by handler', async () => {
+    const marks = memoryProcessedEvents()
+    const runs: string[] = []
+    const handle = idempotent<{ orderId: string }>(
+      (event, { handler }) => void runs.push(`${handler} ${event.payload.orderId}`),
+      marks,
+    )
+    for (const name of ['send', 'send', 'book', 'send']) await handle(envelopeOf('o-1'), context(name))
+    await handle(envelopeOf('o-2'), context('send'))
+    expect(runs).toEqual(['send o-1', 'book o-1', 'send o-2'])
+  })
+
+  it('marks only after success', async () => {
+    const marks = memoryProcessedEvents()
+    let runs = 0
+    const handle = idempotent(async () => {
+      expect(await marks.contains('send', 'o-1')).toBe(false)
+      if (++runs === 1) throw new Error('not yet')
+    }, marks)
+    await expect(handle(envelopeOf('o-1'), context('send'))).rejects.toThrow('not yet')
+    await handle(envelopeOf('o-1'), context('send'))
+    await handle(envelopeOf('o-1'), context('send'))
+    expect(runs).toBe(2)
+  })
+
+  it('fails when the mark cannot be written, so that the event comes again', async () => {
+    const marks = memoryProcessedEvents()
+    const broken = { ...marks, markProcessed: () => Promise.reject(new Error('no connection')) }
+    let runs = 0
+    const handle = idempotent(() => ++runs, broken)
+    await expect(handle(envelopeOf('o-1'), context('send'))).rejects.toThrow('no connection')
+    await expect(handle(envelopeOf('o-1'), context('send'))).rejects.toThrow('no connection')
+    expect(runs).toBe(2)
+  })
+
+  it('says at level debug that it skipped', async () => {
+    const handle = idempotent(() => {}, memoryProcessedEvents())
+    const log = recordingLogger()
+    await handle(envelopeOf('o-1'), { ...context('send'), log })
+    expect(log.lines).toEqual([])
+    await handle(envelopeOf('o-1'), { ...context('send'), log })
+    expect(log.lines).toMatchObject([{ level: 'debug', message: 'processed before; skipped' }])
+  })
+
+  it('keeps the marks under a name of its own when it is given one', async () => {
+    const marks = memoryProcessedEvents()
+    const handle = idempotent(() => {}, marks, { name: 'before it was renamed' })
+    await handle(envelopeOf('o-1'), context('send'))
+    expect(await marks.contains('before it was renamed', 'o-1')).toBe(true)
+    expect(await marks.contains('send', 'o-1')).toBe(false)
+  })
+
+  it('has one effect when the process dies between the effect and the outcome', async () => {
+    const outbox = createTestOutbox({ poller: { leaseMs: 1_000 } })
+    const runs: string[] = []
+    const marks = processedEvents(outbox)
+    const send = idempotent(() => void runs.push('idempotent'), marks)
+    let deaths = 0
+    const dies =
+      (handle: typeof send): typeof send =>
+      async (event, given) => {
+        await handle(event, given)
+        if (++deaths <= 2) throw new Error('the process dies before the outcome is written')
+      }
+    outbox.on(OrderPlaced, 'send', dies(send))
+    outbox.on(
+      OrderPlaced,
+      'plain',
+      dies(async () => void runs.push('plain')),
+    )
+    await outbox.enqueue(order('o-1'))
+    await outbox.drain()
+    await outbox.clock.advance(60_000)
+    await outbox.drain()
+    expect(await outbox.records()).toMatchObject([{ status: 'DONE', attempts: 1 }])
+    expect(runs.sort()).toEqual(['idempotent', 'plain', 'plain'])
+  })
+})
+
+describe('idempotent: an object for bus.subscribe()', () => {
+  it('skips what it has processed, and keeps its name', async () => {
+    const marks = memoryProcessedEvents()
+    const bus = new InMemoryEventBus()
+    const runs: string[] = []
+    class Noting {
+      constructor(readonly name: string) {}
+      handle(event: EventEnvelope<{ orderId: string }>) {
+        runs.push(`${this.name} ${event.payload.orderId}`)
+      }
+    }
+    for (const name of ['send', 'book']) bus.subscribe(OrderPlaced, idempotent(new Noting(name), marks))
+    await bus.publish(order('o-1'))
+    await bus.publish(order('o-1'))
+    expect(runs).toEqual(['send o-1', 'book o-1'])
+  })
+
+  it('marks only after success', async () => {
+    const marks = memoryProcessedEvents()
+    const handler = idempotent({ name: 'send', handle: () => Promise.reject(new Error('no')) }, marks)
+    await expect(handler.handle(envelopeOf('o-1'))).rejects.toThrow('no')
+    expect(await marks.contains('send', 'o-1')).toBe(false)
+  })
+})
+
+describe('idempotent: names', () => {
+  const marks = memoryProcessedEvents()
+
+  it.each(['', 'a\nb', 'x'.repeat(256), undefined, 5])('refuses %j', (name) => {
+    const expected = name === undefined ? 'handler name' : 'must be a string of 1 to 255'
+    expect(() => idempotent({ name: name as string, handle: () => {} }, marks)).toThrow(expected)
+    if (name !== undefined) {
+      expect(() => idempotent(() => {}, marks, { name: name as string })).toThrow('handler name')
+    }
+  })
+
+  it('refuses a function where there is no context, since its name would be unknown', async () => {
+    const handle = idempotent(() => {}, marks) as (event: EventEnvelope) => Promise<void>
+    await expect(handle(envelopeOf('o-1'))).rejects.toThrow('an object { name, handle }')
+  })
+})
