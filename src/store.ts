@@ -281,8 +281,8 @@ export interface EventStore<Client = unknown> {
   /** Wakes the pollers of other processes. Only a hint; never part of a transaction. */
   ring(ring: Ring): Promise<void>
 
-  /** Registers the instance or renews its heartbeat. */
-  heartbeat(instance: InstanceRecord, stopped: boolean): Promise<void>
+  /** Registers the instance or renews its heartbeat. Returns what is paused, as paused() does. */
+  heartbeat(instance: InstanceRecord, stopped: boolean): Promise<readonly string[]>
   instances(seenWithinMs: number): Promise<readonly SeenInstance[]>
 
   stats(): Promise<StoreStats>

@@ -194,6 +194,7 @@ export class Machinery<Client> {
     if (this.#started) return work()
     if (this.#helpers++ === 0) this.#help()
     try {
+      await this.pauses.read()
       return await work()
     } finally {
       if (--this.#helpers === 0 && !this.#started) {
@@ -250,7 +251,6 @@ export class Machinery<Client> {
       onWarning: (message, error) => logger.warn(error === undefined ? {} : errorFields(error), message),
     })
     try {
-      await this.pauses.read()
       await this.#janitor.start()
     } catch (error) {
       await this.#store.close()
@@ -399,7 +399,8 @@ export class Machinery<Client> {
       accept: this.#routes.filter(),
       counters,
     }
-    await this.#store.heartbeat(instance, stopped)
+    const paused = await this.#store.heartbeat(instance, stopped)
+    if (!stopped) this.pauses.apply(paused)
     this.#flushed = counters
     // A ring of the doorbell can be lost.
     if (!stopped) await this.pauses.refresh()

@@ -117,6 +117,7 @@ export function memoryStoreOn(database: MemoryDatabase, options: MemoryStoreOpti
     async heartbeat(instance, stopped) {
       await called('heartbeat')
       registry.heartbeat(instance, stopped, now())
+      return [...paused]
     },
     async instances(seenWithinMs) {
       await called('instances')

@@ -75,13 +75,15 @@ with suspect as materialized (
   returning ${EVENT_COLUMNS}, e.locked_by
 )
 select ${OUT} from got
-union all -- the last row sums up: highest seq, whether nothing was left out, ms to the next one due, last fresh seq
+union all -- the last row sums up: highest seq, whether nothing was left out, ms to the next one due, whether a key
+  -- has rows, last fresh seq
 select null, ${high}, null, null, null, null, null,
   (select case when picked.n < $3::int and picked.n = picked.taken then 1 else 0 end
      from (select count(*) as n, count(*) filter (where ${within}) as taken from picked) picked),
   null, null, null, null,
   (select date_part('epoch', available_at - now()) * 1000 from ${names.events}
-    where ${TIMED} and available_at > now() and available_at < 'infinity' order by available_at limit 1), null,
+    where ${TIMED} and available_at > now() and available_at < 'infinity' order by available_at limit 1),
+  (select 1 from ${names.events} where ${ORDERED} order by ordering_key, seq limit 1),
   (select max(fresh_seq) from picked where ${within}), null, null`),
     // $1 token, $2 lease ms, $3 limit, $4 older than ms, $5–$8 filter
     // Without the payload: nobody is going to read it.
@@ -129,6 +131,7 @@ export async function claim(sql: Statements, query: Query, request: ClaimRequest
     complete: idle || Number(summary[7]) === 1,
     nextSeq: summary[14] === null ? fromSeq : Number(summary[14]) + 1,
     nextDueMs: summary[12] === null ? null : Number(summary[12]),
+    hasOrdered: summary[13] !== null,
   }
 }
 

@@ -8,11 +8,12 @@ const FORMER = '(former instances)'
 export function registryStatements(names: Names) {
   return {
     heartbeat: statement(`
-insert into ${names.instances} (id, host, pid, version, handlers, accept, done, failed, dead)
+with beat as (insert into ${names.instances} (id, host, pid, version, handlers, accept, done, failed, dead)
 values ($1::text, $2::text, $3::int, $4::text, $5::text::json, $6::text::json, $7::bigint, $8::bigint, $9::bigint)
 on conflict (id) do update set handlers = excluded.handlers, accept = excluded.accept, done = excluded.done,
   failed = excluded.failed, dead = excluded.dead, last_seen_at = clock_timestamp(),
-  stopped_at = case when $10::int = 1 then clock_timestamp() end`),
+  stopped_at = case when $10::int = 1 then clock_timestamp() end)
+select event_type from ${names.pauses} order by event_type`),
     seen: statement(`
 select id, host, pid, version, handlers::text, accept::text, done, failed, dead,
   date_part('epoch', started_at) * 1000, date_part('epoch', last_seen_at) * 1000, date_part('epoch', stopped_at) * 1000
@@ -38,9 +39,9 @@ export async function heartbeat(
   query: Query,
   instance: InstanceRecord,
   stopped: boolean,
-): Promise<void> {
+): Promise<readonly string[]> {
   const { id, host, pid, version, counters } = instance
-  await query(sql.heartbeat, [
+  const paused = await query(sql.heartbeat, [
     id,
     host,
     pid,
@@ -52,6 +53,7 @@ export async function heartbeat(
     counters.dead,
     stopped ? 1 : 0,
   ])
+  return paused.map((row) => row[0] as string)
 }
 
 export async function instances(
