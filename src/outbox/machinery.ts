@@ -172,7 +172,6 @@ export class Machinery<Client> {
   async poll(limit?: number): Promise<number> {
     if (this.#stopping) return 0
     return this.#byHand(async () => {
-      if (!this.#started) await this.pauses.read()
       const taken = await this.poller.poll(limit)
       const unroutable = limit === undefined ? await this.#janitor.claimUnroutable() : 0
       await this.#quiet()
@@ -399,11 +398,9 @@ export class Machinery<Client> {
       accept: this.#routes.filter(),
       counters,
     }
-    const paused = await this.#store.heartbeat(instance, stopped)
-    if (!stopped) this.pauses.apply(paused)
+    if (stopped) await this.#store.heartbeat(instance, stopped)
+    else await this.pauses.take(() => this.#store.heartbeat(instance, stopped))
     this.#flushed = counters
-    // A ring of the doorbell can be lost.
-    if (!stopped) await this.pauses.refresh()
     await this.#gauge()
   }
 }

@@ -27,16 +27,19 @@ export class Pauses {
     this.#options = options
   }
 
-  /** One read after the other: an older answer must not come after a newer one. */
   read(): Promise<void> {
-    if (this.#next) return this.#next
-    const next = this.#reading.then(async () => {
+    this.#next ??= this.take(() => {
       this.#next = null
-      this.apply(await this.#options.store.paused())
+      return this.#options.store.paused()
     })
-    this.#next = next
-    this.#reading = next.catch(() => {})
-    return next
+    return this.#next
+  }
+
+  /** Asks and acts on the answer; one after the other, so that no older answer comes after a newer one. */
+  take(ask: () => Promise<readonly string[]>): Promise<void> {
+    const taken = this.#reading.then(async () => this.#apply(await ask()))
+    this.#reading = taken.catch(() => {})
+    return taken
   }
 
   /** Never rejects: another occasion will come. */
@@ -53,7 +56,7 @@ export class Pauses {
   }
 
   /** What waits in memory is given back; what runs goes on. */
-  apply(types: readonly string[]): void {
+  #apply(types: readonly string[]): void {
     const { routes, dispatcher, poller, giveBack } = this.#options
     if (!routes.pause(types)) return
     for (const delivery of dispatcher.takePaused()) giveBack(delivery)

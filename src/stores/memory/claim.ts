@@ -39,6 +39,7 @@ export function claim(database: MemoryDatabase, now: number, request: ClaimReque
     complete: timed.length < room && fresh.length < room && chosen.length === wanted.length,
     nextSeq: lastFresh ? lastFresh.seq + 1 : request.fromSeq,
     nextDueMs: nextDueMs(database, now),
+    hasOrdered: database.ordered.size > 0,
   }
 }
 

@@ -174,10 +174,16 @@ export function claimedRow(row: Row, token: string): ClaimedRow {
     payloadSize: Number(row[13]),
     seq: Number(row[1]),
     attempts: Number(row[14]),
-    handledBy: row[15] === null ? NOBODY : (JSON.parse(row[15] as string) as string[]),
+    handledBy: row[15] === null ? NOBODY : namesIn(row[15] as string),
     token,
     suspect: token.endsWith(SOLO),
   }
+}
+
+/** Another writer may have put anything there. */
+function namesIn(text: string): readonly string[] {
+  const names: unknown = JSON.parse(text)
+  return Array.isArray(names) ? names : NOBODY
 }
 
 const NOBODY: readonly string[] = []

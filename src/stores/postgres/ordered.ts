@@ -60,7 +60,7 @@ with recursive head as (
               from ${names.events} where ${ORDERED} and ordering_key = k.ordering_key and seq >= k.seq
              order by ordering_key, seq limit ${LOOK_AHEAD}) pending
          where nth <= greatest($4::int, 2) or locked_until is not null) numbered) r
-   where r.wanted and not r.busy
+   where r.wanted and r.busy is not true
 ), budget as materialized (
   select *, sum(case when run then size end) over (order by n) as total, count(*) over (partition by n) as parts,
       min(n) over () as first from near

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import type { ClaimedRow } from '../../store.js'
-import { dead, done, event, gate, release } from './fixtures.js'
+import { dead, done, event, release } from './fixtures.js'
 import type { Harness } from './harness.js'
 import type { Theme } from './suite.js'
 
@@ -57,17 +57,10 @@ export const orderingDead: Theme = {
       'a row that commits late, in front of a dead one that halts, leads nobody past it',
       async (h) => {
         const late = event(A)
-        const isWritten = gate()
-        const goOn = gate()
-        const slow = h.store.transaction(async ({ client }) => {
+        await h.store.transaction(async ({ client }) => {
           await h.appendIn(client, [{ event: late }])
-          isWritten.open()
-          await goOn.opened
+          await killHead(h, 3, true)
         })
-        await isWritten.opened
-        await killHead(h, 3, true)
-        goOn.open()
-        await slow
         const rows = await h.claimOrdered()
         assert.deepEqual(
           rows.map((row) => row.eventId),

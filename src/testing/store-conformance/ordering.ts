@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import type { ClaimedRow } from '../../store.js'
-import { claimOf, done, event, gate, LONG_MS, onlyType, release, retry, SHORT_MS } from './fixtures.js'
+import { claimOf, done, event, LONG_MS, NONE, onlyType, release, retry, SHORT_MS } from './fixtures.js'
 import type { Harness } from './harness.js'
 import type { Theme } from './suite.js'
 
@@ -9,25 +9,22 @@ const B = { orderingKey: 'b' }
 
 const idsOf = (rows: readonly ClaimedRow[]) => rows.map((row) => row.eventId)
 
-/** Opens a transaction that has drawn a `seq` for its row, and commits when told. */
-async function lateWriter(h: Harness<unknown>, orderingKey: string, count = 1) {
+/** Writes rows of a key that commit late: `meanwhile` runs when their `seq` is drawn and nobody sees them yet. */
+async function appendLate(
+  h: Harness<unknown>,
+  count: number,
+  orderingKey: string,
+  meanwhile: () => Promise<unknown>,
+): Promise<string[]> {
   const late = Array.from({ length: count }, () => event({ orderingKey }))
-  const isWritten = gate()
-  const goOn = gate()
-  const transaction = h.store.transaction(async ({ client }) => {
+  await h.store.transaction(async ({ client }) => {
     await h.appendIn(
       client,
       late.map((one) => ({ event: one })),
     )
-    isWritten.open()
-    await goOn.opened
+    await meanwhile()
   })
-  await isWritten.opened
-  const commit = () => {
-    goOn.open()
-    return transaction
-  }
-  return { eventIds: late.map((one) => one.eventId), commit }
+  return late.map((one) => one.eventId)
 }
 
 export const ordering: Theme = {
@@ -100,6 +97,14 @@ export const ordering: Theme = {
         nextDueMs: null,
       })
       assert.equal((await h.claim({ suspects: 10 })).length, 4)
+    })
+
+    test('a claim of everything that tells whether keys have rows does not deny any', async (h) => {
+      assert.notEqual((await h.claimResult()).hasOrdered, true)
+      await h.append([{ event: event(A), delayMs: LONG_MS }, {}])
+      assert.notEqual((await h.claimResult()).hasOrdered, false)
+      await h.append([{ event: event(B), token: 'hot:1' }])
+      assert.notEqual((await h.claimResult({ accept: NONE })).hasOrdered, false)
     })
 
     test('rows of keys in front do not hide one without', async (h) => {
@@ -277,10 +282,11 @@ export const ordering: Theme = {
     test(
       'a row that commits late, with a lower seq, comes first',
       async (h) => {
-        const late = await lateWriter(h, 'a')
-        const ids = await h.appendFree(2, A)
-        await late.commit()
-        assert.deepEqual(await h.claimOrderedIds(), [...late.eventIds, ...ids])
+        let ids: string[] = []
+        const late = await appendLate(h, 1, 'a', async () => {
+          ids = await h.appendFree(2, A)
+        })
+        assert.deepEqual(await h.claimOrderedIds(), [...late, ...ids])
       },
       'concurrentTransactions',
     )
@@ -288,16 +294,18 @@ export const ordering: Theme = {
     test(
       'a row that commits late does not run beside those that went ahead of it',
       async (h) => {
-        const late = await lateWriter(h, 'a')
-        await h.appendFree(2, A)
-        const [first, second] = await h.claimOrdered()
+        let rows: readonly ClaimedRow[] = []
+        const late = await appendLate(h, 1, 'a', async () => {
+          await h.appendFree(2, A)
+          rows = await h.claimOrdered()
+        })
+        const [first, second] = rows
         assert.ok(first && second)
-        await late.commit()
         assert.deepEqual(await h.claimOrdered({ suspects: 10 }), [])
         await h.settle([done(first)])
         assert.deepEqual(await h.claimOrdered({ suspects: 10 }), [])
         await h.settle([release(second)])
-        assert.deepEqual(await h.claimOrderedIds(), [...late.eventIds, second.eventId])
+        assert.deepEqual(await h.claimOrderedIds(), [...late, second.eventId])
       },
       'concurrentTransactions',
     )
@@ -305,13 +313,15 @@ export const ordering: Theme = {
     test(
       'nor do more of them than a run is long',
       async (h) => {
-        const late = await lateWriter(h, 'a', 9)
-        await h.appendFree(2, A)
-        const rows = await h.claimOrdered()
-        await late.commit()
+        let rows: readonly ClaimedRow[] = []
+        const late = await appendLate(h, 9, 'a', async () => {
+          await h.appendFree(2, A)
+          rows = await h.claimOrdered()
+        })
+        assert.equal(rows.length, 2)
         assert.deepEqual(await h.claimOrdered({ suspects: 10 }), [])
         await h.settle(rows.map(done))
-        assert.deepEqual(await h.claimOrderedIds(), late.eventIds.slice(0, 4))
+        assert.deepEqual(await h.claimOrderedIds(), late.slice(0, 4))
       },
       'concurrentTransactions',
     )
@@ -319,14 +329,14 @@ export const ordering: Theme = {
     test(
       'a row that commits late comes before one that waits to be tried again',
       async (h) => {
-        const late = await lateWriter(h, 'a')
-        await h.appendFree(2, A)
-        const [first, second] = await h.claimOrdered()
-        assert.ok(first && second)
-        await h.settle([retry(first, { delayMs: LONG_MS }), release(second)])
-        assert.deepEqual(await h.claimOrdered(), [])
-        await late.commit()
-        assert.deepEqual(await h.claimOrderedIds(), late.eventIds)
+        const late = await appendLate(h, 1, 'a', async () => {
+          await h.appendFree(2, A)
+          const [first, second] = await h.claimOrdered()
+          assert.ok(first && second)
+          await h.settle([retry(first, { delayMs: LONG_MS }), release(second)])
+          assert.deepEqual(await h.claimOrdered(), [])
+        })
+        assert.deepEqual(await h.claimOrderedIds(), late)
       },
       'concurrentTransactions',
     )

@@ -17,6 +17,8 @@ class Killer {
   readonly killed = new Map<string, Step>()
   /** How often a process has come to such a step and was let go on. */
   spared = 0
+  /** What a process said before it ended by itself. None should. */
+  crash: string | null = null
   readonly #world: World
   readonly #marked: boolean
   readonly #children = new Set<ChildProcess>()
@@ -44,9 +46,13 @@ class Killer {
     const { url, table } = this.#world
     const child = fork(WORKER, [JSON.stringify({ url, table, marked: this.#marked })], {
       execArgv: [],
-      stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
+      stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
     })
     this.#children.add(child)
+    let stderr = ''
+    child.stderr?.on('data', (chunk) => {
+      stderr += chunk
+    })
     child.on('message', ({ eventId, step }: { eventId: string; step: Step }) => {
       if (this.killed.has(eventId)) {
         this.spared++
@@ -55,8 +61,9 @@ class Killer {
       this.killed.set(eventId, step)
       child.kill('SIGKILL')
     })
-    child.on('exit', () => {
+    child.on('exit', (_code, signal) => {
       this.#children.delete(child)
+      if (signal !== 'SIGKILL') this.crash = stderr
       this.#spawn()
     })
   }
@@ -78,6 +85,7 @@ describe('processes that are killed in the middle of a handler', () => {
     const killer = new Killer(world, marked)
     killer.start()
     const pending = async () => {
+      if (killer.crash !== null) throw new Error(`a worker ended by itself: ${killer.crash}`)
       const { rows } = await world.pool.query(
         `select count(*)::int as n from ${world.table} where event_type = 'thing.happened' and status <> 1`,
       )

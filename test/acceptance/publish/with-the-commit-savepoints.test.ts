@@ -1,11 +1,8 @@
-import type pg from 'pg'
 import { describe, expect, it } from 'vitest'
-import type { Transaction } from '../../../src/index.js'
 import { event, migratedDatabase, outboxOn, poolOn } from '../../support/trap-kit.js'
+import { poller, type Tx } from './with-the-commit.kit.js'
 
 /** Events that wait, and savepoints: what is in the table is handled, and nothing else. */
-
-type Tx = Transaction<pg.PoolClient>
 
 const say = (text: string) => event('thing.happened', text)
 const refused = () => event('thing.refused')
@@ -17,7 +14,7 @@ async function opened() {
     $$ begin raise exception 'not this row' using errcode = 'P4711'; end $$`)
   await pool.query(`create trigger refuse before insert on outbox_event for each row
     when (new.event_type = 'thing.refused') execute function refuse()`)
-  const { outbox, log } = outboxOn(pool, { poller: { pollIntervalMs: 3_600_000 } })
+  const { outbox, log } = outboxOn(pool, { poller })
   const handled: unknown[] = []
   outbox.on('*', 'see', (one) => void handled.push(one.payload))
   await outbox.start()

@@ -1,106 +1,14 @@
 import pg from 'pg'
 import { describe, expect, it } from 'vitest'
-import {
-  createOutbox,
-  DuplicateEventError,
-  EventEnvelope,
-  TransactionEndedError,
-} from '../../../src/index.js'
-import {
-  type PgClient,
-  type PostgresStoreOptions,
-  postgresStore,
-} from '../../../src/stores/postgres/index.js'
-import { recordLog } from '../../support/log-recorder.js'
+import { DuplicateEventError, EventEnvelope, TransactionEndedError } from '../../../src/index.js'
 import { afterwards, event, migratedDatabase, outboxOn, poolOn, rowsIn } from '../../support/trap-kit.js'
 import { until } from '../../support/waiting.js'
 import { OrderPlaced } from '../../support/world.js'
+import { Cursor, opened, payloads, wireOf } from './with-the-commit.kit.js'
 
 /** With `pg`, an event whose id was drawn for it goes with the COMMIT, or in front of the next statement. */
 
-const poller = { pollIntervalMs: 3_600_000 }
 const count = 'select count(*)::int as n from outbox_event'
-
-async function opened(store: PostgresStoreOptions = {}) {
-  const pool = poolOn(await migratedDatabase())
-  const { outbox, log } = outboxOn(pool, { poller }, store)
-  const handled: unknown[] = []
-  outbox.on('thing.happened', 'see', (one) => void handled.push(one.payload))
-  return { pool, outbox, log, handled }
-}
-
-const payloads = async (pool: pg.Pool) =>
-  (await pool.query('select payload from outbox_event order by seq')).rows.map((row) => row.payload)
-
-/** What the client sends from now on: the first word of each statement, and where it waits for an answer. */
-function wireOf(client: unknown): string[] {
-  const sent: string[] = []
-  const names = new Map<string, string>()
-  const { connection } = client as { connection: Record<string, (message: never) => void> }
-  const spy = (method: string, note: (message: never) => void) => {
-    const original = connection[method] as (message: never) => void
-    connection[method] = (message) => {
-      note(message)
-      original.call(connection, message)
-    }
-  }
-  const word = (text: string) => /\w+/.exec(text)?.[0].toLowerCase() ?? ''
-  spy('query', (text: string) => sent.push(word(text), 'wait'))
-  spy('parse', ({ name, text }: { name: string; text: string }) => names.set(name, word(text)))
-  spy('bind', ({ statement }: { statement: string }) => sent.push(names.get(statement) ?? 'prepared'))
-  spy('sync', () => sent.push('wait'))
-  return sent
-}
-
-/**
- * What pg-cursor is to the client: not text, but something that speaks the protocol itself. It gives one row, and
- * keeps the client to itself until it is closed.
- */
-class Cursor {
-  readonly #text: string
-  readonly row: Promise<unknown>
-  readonly closed: Promise<void>
-  #connection: Record<string, (message?: object) => void> = {}
-  #settle: Record<'row' | 'closed' | 'failed', (value?: never) => void>
-
-  constructor(text: string) {
-    this.#text = text
-    const settle = { row: () => {}, closed: () => {}, failed: () => {} }
-    this.row = new Promise((resolve, reject) => Object.assign(settle, { row: resolve, failed: reject }))
-    this.closed = new Promise((resolve) => Object.assign(settle, { closed: resolve }))
-    this.#settle = settle
-  }
-
-  submit(connection: unknown): void {
-    this.#connection = connection as Record<string, (message?: object) => void>
-    this.#connection.parse?.({ name: '', text: this.#text })
-    this.#connection.bind?.({})
-    this.#connection.execute?.({ rows: '1' })
-    this.#connection.flush?.()
-  }
-
-  close(): Promise<void> {
-    this.#connection.sync?.()
-    return this.closed
-  }
-
-  handleDataRow({ fields }: { fields: unknown[] }): void {
-    this.#settle.row(Number(fields[0]) as never)
-  }
-
-  handleError(error: unknown): void {
-    this.#settle.failed(error as never)
-    this.#connection.sync?.()
-  }
-
-  handleReadyForQuery(): void {
-    this.#settle.closed()
-  }
-
-  handlePortalSuspended(): void {}
-  handleRowDescription(): void {}
-  handleCommandComplete(): void {}
-}
 
 describe('an event that is published last', () => {
   it('costs no round trip: its row and the COMMIT wait for one answer', async () => {
@@ -274,26 +182,6 @@ describe("the application's next statement", () => {
     })
     expect(await payloads(pool)).toEqual([1, 2, 3, 4])
   })
-
-  it.each([
-    ['passes by us', (client: pg.PoolClient) => pg.Client.prototype.query.bind(client)],
-    ['comes to us in the end', (client: pg.PoolClient) => client.query.bind(client)],
-  ])('finds it also when the application has replaced client.query, which %s', async (_how, replace) => {
-    const { pool, outbox } = await opened()
-    const client = await pool.connect()
-    client.on('error', () => {})
-    await outbox.transaction(client, async (tx) => {
-      tx.client.query = replace(tx.client) as typeof client.query
-      await tx.client.query('savepoint mine')
-      await tx.publish(event('thing.happened', 'undone'))
-      expect((await tx.client.query(count)).rows[0].n).toBe(1)
-      await tx.client.query('rollback to mine')
-      await tx.publish(event('thing.happened', 'kept'))
-    })
-    expect(Object.hasOwn(client, 'query')).toBe(false)
-    client.release()
-    expect(await payloads(pool)).toEqual(['kept'])
-  })
 })
 
 describe('many events', () => {
@@ -461,108 +349,5 @@ describe('what an event carries', () => {
     expect(rows.map((row) => row.payload.list.length)).toEqual([1, 2, 2])
     expect(rows.map((row) => row.y).slice(0, 2)).toEqual([2100, 2200])
     expect(Number(rows[2]?.s)).toBe(3_600)
-  })
-})
-
-describe('a client that takes nothing but text', () => {
-  it.each([
-    ['throws', 'sync'],
-    ['rejects', 'async'],
-  ])('and %s otherwise, fails the transaction, which is rolled back', async (_how, kind) => {
-    const { pool, outbox } = await opened()
-    await pool.query('create table business (id int)')
-    const client = await pool.connect()
-    const picky = (text: unknown) => {
-      if (typeof text !== 'string') throw new TypeError('text only')
-      return Reflect.apply(pg.Client.prototype.query, client, [text])
-    }
-    const query = kind === 'sync' ? picky : async (text: unknown) => picky(text)
-    client.query = query as unknown as typeof client.query
-    const outcome = outbox.transaction(client, async (tx) => {
-      await tx.client.query('insert into business values (1)')
-      await tx.publish(event())
-    })
-    await expect(outcome).rejects.toThrow('text only')
-    Reflect.deleteProperty(client, 'query')
-    await client.query('commit')
-    client.release()
-    expect((await pool.query('select * from business')).rows).toEqual([])
-    expect(await rowsIn(pool)).toEqual([])
-  })
-})
-
-describe('a client that cannot be given packets', () => {
-  /** As pg-native, or a wrapper of the application, would be. */
-  class Wrapper implements PgClient {
-    readonly #client: pg.PoolClient
-    constructor(client: pg.PoolClient) {
-      this.#client = client
-    }
-    query(...args: unknown[]) {
-      return Reflect.apply(this.#client.query, this.#client, args)
-    }
-    on: PgClient['on'] = (...args) => this.#client.on(...(args as Parameters<pg.PoolClient['on']>))
-    removeListener: PgClient['removeListener'] = (...args) =>
-      this.#client.removeListener(...(args as Parameters<pg.PoolClient['removeListener']>))
-    release(destroy?: boolean) {
-      this.#client.release(destroy)
-    }
-  }
-
-  const wrapped = (pool: pg.Pool) => ({
-    options: pool.options,
-    connect: async () => new Wrapper(await pool.connect()),
-    query: pool.query.bind(pool) as PgClient['query'],
-    on: pool.on.bind(pool) as PgClient['on'],
-    removeListener: pool.removeListener.bind(pool) as PgClient['removeListener'],
-  })
-
-  const changed = (by: object) => (pool: pg.Pool) => {
-    pool.on('connect', (client) => Object.assign(client, by))
-    return pool as unknown as ReturnType<typeof wrapped>
-  }
-
-  it.each([
-    ['a wrapper without a connection', wrapped],
-    ['an older pg that knows no status', changed({ getTransactionStatus: undefined })],
-    ['a client that does not know its status', changed({ getTransactionStatus: () => null })],
-    ['a client that pipelines', changed({ pipeline: true })],
-  ])('is given the statement at once: %s', async (_what, wrap) => {
-    const pool = poolOn(await migratedDatabase())
-    const outbox = createOutbox<PgClient>({
-      store: postgresStore(wrap(pool)),
-      logger: recordLog().logger,
-      poller,
-    })
-    afterwards('stop', () => outbox.stop())
-    const handled: unknown[] = []
-    outbox.on('thing.happened', 'see', (one) => void handled.push(one.payload))
-    await outbox.start()
-    const observer = poolOn(pool.options.connectionString as string, { max: 1 })
-    const underway = `select 1 from pg_stat_activity where datname = current_database()
-      and state = 'idle in transaction' and query ilike '%insert into%outbox_event%'`
-    await outbox.transaction(async (tx) => {
-      await tx.publish(event('thing.happened', 1))
-      expect((await observer.query(underway)).rowCount).toBe(1)
-      await tx
-        .transaction(async (inner) => {
-          await inner.publish(event('thing.happened', 2))
-          throw new Error('inner')
-        })
-        .catch(() => {})
-      await tx.client.query('savepoint mine')
-      await tx.publish(event('thing.happened', 3))
-      await tx.client.query('rollback to mine')
-      await tx.publish(event('thing.happened', 4))
-    })
-    await outbox.drain()
-    expect(handled).toEqual([1, 4])
-    expect(await payloads(pool)).toEqual([1, 4])
-    const failing = outbox.transaction(async (tx) => {
-      await tx.publish(event('thing.happened', 5))
-      await tx.client.query('select 1/0')
-    })
-    await expect(failing).rejects.toThrow('division by zero')
-    expect(await payloads(pool)).toEqual([1, 4])
   })
 })
