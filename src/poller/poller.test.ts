@@ -300,7 +300,11 @@ describe('Poller and ordering keys', () => {
     await clock.advance(150)
     const half = { plain: plain > 30, ordered: ordered > 30 }
     await clock.advance(2_000)
-    expect({ half, plain, ordered }).toEqual({ half: { plain: true, ordered: true }, plain: 300, ordered: 160 })
+    expect({ half, plain, ordered }).toEqual({
+      half: { plain: true, ordered: true },
+      plain: 300,
+      ordered: 160,
+    })
     await stop()
   })
 

@@ -56,6 +56,8 @@ export class Poller {
   /** There is reason to look for events without a key. */
   #plain = true
   readonly #ordered = new OrderedScan()
+  /** Events without a key have left it nothing last time. */
+  #orderedTurn = false
   #solo: Delivery | null = null
   /** Monotonic time of the last claim that worked, or was not needed. */
   lastClaimAt: number
@@ -189,7 +191,7 @@ export class Poller {
     return claim
   }
 
-  /** Events without a key, then those with one, as far as there is reason to look for either. */
+  /** Events without a key and those with one, as far as there is reason to look for either; neither starves. */
   async #claimNow(limit: number): Promise<{ taken: number; complete: boolean }> {
     const { clock, routes, pollIntervalMs } = this.#options
     const now = clock.monotonic()
@@ -205,14 +207,22 @@ export class Poller {
       this.lastClaimAt = now
       return { taken: 0, complete: true }
     }
-    let taken = 0
+    const orderedFirst = this.#ordered.wanted && this.#orderedTurn
+    let taken = orderedFirst ? await this.#claimOrdered(limit, accept) : 0
     let complete = true
-    if (sweep || due || this.#plain) {
-      const claimed = await this.#claimPlain(limit, accept, sweep, due)
-      taken = claimed.taken
+    if ((sweep || due || this.#plain) && taken < limit) {
+      const claimed = await this.#claimPlain(limit - taken, accept, sweep, due)
+      taken += claimed.taken
       complete = claimed.complete
+    } else if (sweep || due || this.#plain) {
+      this.#due = due
+      if (sweep) this.#sweepAt = 0
+      complete = false
     }
-    if (this.#ordered.wanted && taken < limit) taken += await this.#claimOrdered(limit - taken, accept)
+    if (this.#ordered.wanted && !orderedFirst && taken < limit) {
+      taken += await this.#claimOrdered(limit - taken, accept)
+    }
+    this.#orderedTurn = this.#ordered.wanted && !orderedFirst
     return { taken, complete: complete && !this.#ordered.wanted }
   }
 
