@@ -210,11 +210,12 @@ export class Poller {
     const orderedFirst = this.#ordered.wanted && this.#orderedTurn
     let taken = orderedFirst ? await this.#claimOrdered(limit, accept) : 0
     let complete = true
-    if ((sweep || due || this.#plain) && taken < limit) {
+    const plain = sweep || due || this.#plain
+    if (plain && taken < limit) {
       const claimed = await this.#claimPlain(limit - taken, accept, sweep, due)
       taken += claimed.taken
       complete = claimed.complete
-    } else if (sweep || due || this.#plain) {
+    } else if (plain) {
       this.#due = due
       if (sweep) this.#sweepAt = 0
       complete = false

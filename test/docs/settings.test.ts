@@ -28,7 +28,7 @@ function known(group: string): string[] {
   throw new Error('a setting that does not exist was accepted')
 }
 
-const GROUPS = ['dispatcher', 'poller', 'retry', 'retention']
+const GROUPS = ['dispatcher', 'poller', 'retry', 'ordering', 'retention']
 
 describe('the table of settings in docs/tuning.md', () => {
   const table = documented()

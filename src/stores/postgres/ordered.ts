@@ -8,7 +8,7 @@ import { ORDERED } from './schema.js'
 /** Keys that one claim looks at, however few of them it can take. */
 const MOST_KEYS = 1_000
 /** So many rows of a key are looked through for a lease: a transaction may commit that many late, in front of it. */
-const LOOK_AHEAD = 64
+const LOOK_AHEAD = 32
 /** Begins the token of a row whose key was taken over: its former owner cannot settle it any more. */
 const LOST = '~'
 

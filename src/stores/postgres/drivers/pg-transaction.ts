@@ -43,7 +43,7 @@ interface Failure {
 
 const COMMIT: Step = { statement: { name: '', text: 'COMMIT' }, params: [] }
 
-const commits = /\b(commit|end)\b/i
+const commits = /(?:^|;)\s*(?:commit|end)\b/i
 const rollbackTo = /^\s*rollback\s+(?:(?:work|transaction)\s+)?to\b/i
 
 /**

@@ -6,6 +6,7 @@ import {
   type Param,
   type PostgresDriver,
   probeTransaction,
+  type Query,
   type Row,
   type Session,
   type Statement,
@@ -65,7 +66,7 @@ export class PgDriver<Client extends PgClient> implements PostgresDriver<Client>
     const client = await this.#pool.connect()
     client.on('error', ignore)
     return {
-      query: (statement, params) => this.#run(client, statement, params),
+      query: inTurn((statement, params) => this.#run(client, statement, params)),
       release: (broken) => {
         client.removeListener('error', ignore)
         client.release?.(broken)
@@ -100,7 +101,7 @@ export class PgDriver<Client extends PgClient> implements PostgresDriver<Client>
     }
     return {
       session: {
-        query: (statement, params) => this.#run(client, statement, params),
+        query: inTurn((statement, params) => this.#run(client, statement, params)),
         release: () => {},
       },
       close: async (broken) => {
@@ -164,6 +165,19 @@ export class PgDriver<Client extends PgClient> implements PostgresDriver<Client>
     return this.prepare
       ? { name: statement.name, text: statement.text, values: params, rowMode: 'array', types: raw }
       : { text: statement.text, values: params, rowMode: 'array', types: raw }
+  }
+}
+
+/** pg's clients are going to refuse a statement while another one is under way. */
+function inTurn(query: Query): Query {
+  let last: Promise<unknown> | null = null
+  return (statement, params) => {
+    const answer = last ? last.then(() => query(statement, params)) : query(statement, params)
+    const ended = answer.then(ignore, ignore).then(() => {
+      if (last === ended) last = null
+    })
+    last = ended
+    return answer
   }
 }
 
