@@ -132,14 +132,13 @@ describe('processes that are killed in the middle of a handler', () => {
     expect(spared).toBeGreaterThanOrEqual(160)
   })
 
-  it('10 times without a mark: each effect is there twice', { timeout: 60_000 }, async () => {
-    const { killed, effects, followups } = await massacre(
-      false,
-      Array.from({ length: 10 }, (): Step => 'committed'),
-      50_000,
-    )
+  it('10 times without a mark: each effect is there twice or more', { timeout: 60_000 }, async () => {
+    const steps = Array.from({ length: 10 }, (): Step => 'committed')
+    const { killed, effects, followups } = await massacre(false, steps, 50_000)
     expect(killed.size).toBe(10)
-    expect(sorted(effects)).toEqual(each(10, 2))
-    expect(sorted(followups)).toEqual(each(10, 2))
+    // More than twice when a lease of 400 ms runs out on a busy machine.
+    for (const counts of [effects, followups]) {
+      expect([...counts.values()].filter((times) => times >= 2)).toHaveLength(10)
+    }
   })
 })
