@@ -7,7 +7,10 @@ import { ORDERED } from './schema.js'
 
 /** Keys that one claim looks at, however few of them it can take. */
 const MOST_KEYS = 1_000
-/** So many rows of a key are looked through for a lease: a transaction may commit that many late, in front of it. */
+/**
+ * So many rows of a key are looked through for a valid lease. Transactions that do not serialise may commit rows in
+ * front of it, late and with a lower `seq`; only more than these at once could hide it.
+ */
 const LOOK_AHEAD = 32
 /** Begins the token of a row whose key was taken over: its former owner cannot settle it any more. */
 const LOST = '~'
@@ -17,9 +20,10 @@ const LOST = '~'
  * costs nothing.
  *
  * Everything is decided by one snapshot, which others may have outrun. So each row is locked without waiting, and
- * only if it is still the version (`xmin`) that was looked at; a run is taken whole or not at all. A row with a lower
- * `seq` may commit meanwhile and be claimed by another, who then writes to the row behind its run when that has ended
- * early: whoever still thinks that it is the first one finds another version.
+ * only if it is still the version (`xmin`) that was looked at; a run is taken whole or not at all. When a run ends
+ * early the row behind it is written to as well: another claim may still take that for the first one, because the
+ * rows in front committed after its snapshot, and must find a new version. So must the former owner of rows whose
+ * lease ran out: with the key its right to settle them is gone, or they could be done before what is in front.
  */
 export function orderedStatements(names: Names) {
   const takeable = `status in (0, 2) and available_at <= now()

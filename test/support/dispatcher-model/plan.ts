@@ -64,7 +64,7 @@ export function refusalOf({ refusals }: Plan, event: number, attempts: number): 
 }
 
 const small = (max: number, min = 0) => fc.integer({ min, max })
-const maybe = <T>(value: fc.Arbitrary<T>) => fc.option(value, { nil: null, freq: 1 })
+const maybe = <T>(value: fc.Arbitrary<T>) => fc.option(value, { nil: null, freq: 2 })
 
 const step: fc.Arbitrary<Step> = fc.record({
   kind: fc.oneof(
