@@ -191,17 +191,13 @@ export class PgTransaction<Client extends PgClient> {
     return session
   }
 
-  /** What was published before it is written before it, and what was published in it before it is released. */
+  /** What was published before it is written before it: it must not go with it, nor be blamed on it. */
   async #savepoint<T>(body: () => Promise<T>): Promise<T> {
     await this.#flush()
     const before = this.#failure
     const execute = (sql: string) => this.#watch.call(this.#client, sql)
     try {
-      return await withSavepoint(execute, `aftercommit_${++this.#savepoints}`, async () => {
-        const result = await body()
-        await this.#flush()
-        return result
-      })
+      return await withSavepoint(execute, `aftercommit_${++this.#savepoints}`, body)
     } catch (error) {
       const reason = isAftermath(error) ? this.#reason(error) : error
       // It went with the savepoint.
