@@ -27,6 +27,7 @@ interface Driver<Client> {
 
 async function pgDriver(url: string): Promise<Driver<pg.PoolClient>> {
   const pool = new pg.Pool({ connectionString: url, max: 8 })
+  pool.on('error', () => {}) // its database is dropped under it at the end
   return {
     store: postgresStore(pool),
     run: (client, sql) => client.query(sql),

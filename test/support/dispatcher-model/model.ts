@@ -104,7 +104,7 @@ export class Model {
     for (let round = 0; round < rounds && this.#pending.length > 0; round++) {
       this.#claim(100)
       this.#claimOrdered(100)
-      await this.#clock.advance(ms)
+      await this.#advance(ms)
     }
   }
 
@@ -116,8 +116,8 @@ export class Model {
 
   async #act(action: Action): Promise<void> {
     const { paused, rows } = this.#table
-    if (action.kind === 'claim') this.#claim(action.count)
-    else if (action.kind === 'claimOrdered') this.#claimOrdered(action.count)
+    if (action.kind === 'claim') this.#claim(action.count, action.lateMs)
+    else if (action.kind === 'claimOrdered') this.#claimOrdered(action.count, action.lateMs)
     else if (action.kind === 'hot') this.#goHot(rows[action.event % rows.length] as Row)
     else if (action.kind === 'pause') this.#setPaused([...paused, action.type])
     else if (action.kind === 'resume') this.#setPaused([...paused].filter((type) => type !== action.type))
@@ -127,7 +127,13 @@ export class Model {
     else if (action.kind === 'outage') this.#table.outages.push(...action.how)
     else if (action.kind === 'cutOff') this.#table.cutOffUntil = this.#clock.monotonic() + action.ms
     else if (action.kind === 'hurry') void this.#dispatcher.eagerly(() => this.#wait(action.ms))
-    await this.#clock.advance(action.after)
+    await this.#advance(action.after)
+  }
+
+  async #advance(ms: number): Promise<void> {
+    await this.#clock.advance(ms)
+    const waiting = this.#hot.length + this.#cold.length
+    if (waiting > 0 && this.#watcher.isIdle) this.#watcher.wrong(`${waiting} wait and nobody works`)
   }
 
   #wait(ms: number): Promise<void> {
@@ -167,15 +173,21 @@ export class Model {
     if (tells) delivery?.lose(leaseLost())
   }
 
-  #claim(count: number): void {
+  #claim(count: number, lateMs = 0): void {
     const token = `me:${++this.#claims}`
-    this.#dispatcher.cold(this.#table.free(count).map((row) => this.#lease(row, token, 'cold')))
+    const claimed = this.#table.free(count).map((row) => this.#lease(row, token, 'cold'))
+    this.#answer(claimed, lateMs)
   }
 
-  #claimOrdered(count: number): void {
+  #claimOrdered(count: number, lateMs = 0): void {
     const token = `me:${++this.#claims}`
     const rows = this.#table.freeRuns(count).flat()
-    this.#dispatcher.cold(linkRuns(rows.map((row) => this.#lease(row, token, 'cold'))))
+    this.#answer(linkRuns(rows.map((row) => this.#lease(row, token, 'cold'))), lateMs)
+  }
+
+  #answer(claimed: readonly Delivery[], lateMs: number): void {
+    if (lateMs === 0) this.#dispatcher.cold(claimed)
+    else this.#clock.setTimer(() => this.#dispatcher.cold(claimed), lateMs)
   }
 
   /** As if it had just been published. */
@@ -251,7 +263,7 @@ export class Model {
     this.#watcher.result(call, isLate ? new Error('too late') : error)
     if (isLate) {
       await this.#wait(timeoutMs)
-      this.#watcher.ended(call)
+      this.#watcher.ended(call, true)
       await this.#wait(step.takesMs - timeoutMs)
     } else if (step.takesMs > 0) await this.#wait(step.takesMs)
     this.#watcher.ended(call)

@@ -22,8 +22,9 @@ export interface HandlerPlan {
   readonly batch: { readonly size: number; readonly waitMs: number } | null
 }
 
-export type Action = { readonly after: number } & (
-  | { readonly kind: 'claim' | 'claimOrdered'; readonly count: number }
+export type Action = { readonly after: number } & /** Its answer takes a while. */
+(
+  | { readonly kind: 'claim' | 'claimOrdered'; readonly count: number; readonly lateMs: number }
   | { readonly kind: 'hot'; readonly event: number }
   | { readonly kind: 'pause' | 'resume'; readonly type: string }
   | { readonly kind: 'stop' | 'start' }
@@ -89,6 +90,7 @@ const after = fc.constantFrom(0, 0, 1, 6, 20, 60, 200)
 const event = small(11)
 const type = fc.constantFrom(...TYPES)
 const count = small(6, 1)
+const lateMs = fc.constantFrom(0, 0, 0, 6, 40)
 const kind = <T extends string>(...kinds: T[]) => fc.constantFrom(...kinds)
 const trouble: fc.Arbitrary<Action> = fc.oneof(
   fc.record({ after, kind: kind('pause', 'resume'), type }),
@@ -102,7 +104,7 @@ const trouble: fc.Arbitrary<Action> = fc.oneof(
   fc.record({ after, kind: kind('cutOff', 'hurry'), ms: fc.constantFrom(20, 200, 400) }),
 )
 const action: fc.Arbitrary<Action> = fc.oneof(
-  { weight: 3, arbitrary: fc.record({ after, kind: kind('claim', 'claimOrdered'), count }) },
+  { weight: 3, arbitrary: fc.record({ after, kind: kind('claim', 'claimOrdered'), count, lateMs }) },
   { weight: 1, arbitrary: fc.record({ after, kind: kind('hot'), event }) },
   { weight: 3, arbitrary: trouble },
 )

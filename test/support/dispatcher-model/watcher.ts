@@ -13,6 +13,8 @@ interface Held extends Judged {
   interrupted: boolean
   /** Its row was taken from us. */
   taken: boolean
+  /** That was known when its last handler ended. */
+  endedLost: boolean
   /** Calls that have not ended; those that were given up do not count. */
   open: number
   before: number
@@ -38,6 +40,8 @@ export class Watcher {
   readonly #now: () => number
   readonly #held: Held[] = []
   readonly #running = new Set<Call>()
+  /** Those and the ones that were given up and run on. */
+  readonly #alive = new Set<Call>()
   readonly #batches = new Map<HandlerPlan, number>()
 
   constructor(plan: Plan, table: Table, now: () => number) {
@@ -54,7 +58,7 @@ export class Watcher {
     const { attempts, handledBy, type } = row
     this.#held.push({
       ...{ row, delivery, type, attempts, handledBy, results: new Map(), refusal: null, interrupted: false },
-      ...{ taken: false, open: 0, before: 0, after: 0, end: null },
+      ...{ taken: false, endedLost: false, open: 0, before: 0, after: 0, end: null },
     })
   }
 
@@ -120,17 +124,29 @@ export class Watcher {
       if (this.stopped) this.wrong(`${what} is called while everything is stopped`)
       if (this.#table.paused.has(row.type)) this.wrong(`${what} is called while its type is paused`)
     }
+    for (const { held: other } of this.#alive) {
+      if (other.row === row && other !== held)
+        this.wrong(`${what} is called beside an earlier run of ${eventId}`)
+    }
     this.#checkOrder(held, owns, what)
     const call = { held, handler }
     this.#running.add(call)
+    this.#alive.add(call)
     held.open++
     this.#checkLimits(handler, what)
     return call
   }
 
-  /** Also when it runs on after its timeout: nobody waits for it any more. */
-  ended(call: Call): void {
-    if (this.#running.delete(call)) call.held.open--
+  /** Nobody waits for it any more, but it may run on after its timeout. */
+  ended(call: Call, runsOn = false): void {
+    if (!runsOn) this.#alive.delete(call)
+    if (!this.#running.delete(call)) return
+    call.held.open--
+    if (call.held.open === 0) call.held.endedLost = call.held.delivery.lost
+  }
+
+  get isIdle(): boolean {
+    return this.#running.size === 0
   }
 
   batch(handler: HandlerPlan, size: number, by: 1 | -1): void {
@@ -187,7 +203,7 @@ export class Watcher {
   }
 
   /** One event of a key at a time, and none before those in front of it are through. */
-  #checkOrder({ row }: Held, owns: boolean, what: string): void {
+  #checkOrder({ row, delivery }: Held, owns: boolean, what: string): void {
     if (row.key === null || !owns) return
     for (const { held: other } of this.#running) {
       const isOurs = !other.taken && !other.delivery.lost
@@ -199,6 +215,8 @@ export class Watcher {
       const deliveries = this.#held.filter((one) => one.row === earlier)
       const isTaken = deliveries.some((one) => one.taken || one.delivery.lost)
       const last = deliveries.at(-1)
+      const before = this.#heldOf(earlier.id, delivery.token)
+      if (before?.endedLost) this.wrong(`${what} is called although ${earlier.id} before it was lost`)
       // Done, and not written yet.
       const isDone = last !== undefined && last.open === 0 && isThrough(this.#plan, last)
       if (!isTaken && !isDone) this.wrong(`${what} is called before ${earlier.id} is through`)
