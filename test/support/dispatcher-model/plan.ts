@@ -22,8 +22,7 @@ export interface HandlerPlan {
   readonly batch: { readonly size: number; readonly waitMs: number } | null
 }
 
-export type Action = { readonly after: number } & /** Its answer takes a while. */
-(
+export type Action = { readonly after: number } /** Its answer takes a while. */ & (
   | { readonly kind: 'claim' | 'claimOrdered'; readonly count: number; readonly lateMs: number }
   | { readonly kind: 'hot'; readonly event: number }
   | { readonly kind: 'pause' | 'resume'; readonly type: string }
