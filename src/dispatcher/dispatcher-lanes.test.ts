@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { delivery, dispatcherWorld, failing, named } from '../../test/support/dispatcher-world.js'
+import { delivery, dispatcherWorld, failing, named, run } from '../../test/support/dispatcher-world.js'
 import { gate } from '../testing/store-conformance/fixtures.js'
 
 const many = (count: number) => Array.from({ length: count }, (_, n) => named(`e${n}`))
@@ -50,6 +50,20 @@ describe('Dispatcher: handlers with a limit', () => {
     slow.open()
     await settle()
     expect(ends()).toHaveLength(51)
+  })
+
+  it('keep none either when they come later in a run', async () => {
+    const { onType, cold, settle, ends, dispatcher } = dispatcherWorld({ concurrency: 1 })
+    const slow = counter()
+    onType('slow', 'slow', slow.handle, { concurrency: 1 })
+    onType('quick', 'quick', () => {})
+    dispatcher.resume()
+    cold(run('a', 'a1:quick', 'a2:slow'), run('b', 'b1:quick', 'b2:slow', 'b3:quick'), run('c', 'c1:quick'))
+    await settle()
+    expect(ends()).toEqual(['a1 done', 'b1 done', 'c1 done'])
+    slow.open()
+    await settle()
+    expect(ends().slice(3)).toEqual(['a2 done', 'b2 done', 'b3 done'])
   })
 
   it('use a place again after a failure, and after a timeout', async () => {

@@ -202,10 +202,12 @@ export class Dispatcher {
     else this.#options.settler.add(settlementOf(delivery, { outcome: 'release', delayMs: 0 }), delivery)
   }
 
-  /** Where it is going to wait without keeping a worker; none when it can run at once. */
-  #lanesOf({ event }: Delivery): readonly Lane[] {
+  /** Where its run is going to wait without keeping a worker; none when it can run at once. */
+  #lanesOf(delivery: Delivery): readonly Lane[] {
     let lanes = NO_LANES
-    for (const { lane } of this.#options.routes.handlersOf(event)) if (lane) lanes = [...lanes, lane]
+    for (let one: Delivery | null = delivery; one; one = one.next) {
+      for (const { lane } of this.#options.routes.handlersOf(one.event)) if (lane) lanes = [...lanes, lane]
+    }
     return lanes
   }
 

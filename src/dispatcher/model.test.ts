@@ -4,7 +4,7 @@ import { Model } from '../../test/support/dispatcher-model/model.js'
 import { calmPlan, type Plan, stormyPlan } from '../../test/support/dispatcher-model/plan.js'
 
 /** More by MODEL_RUNS=50000, the same again by MODEL_SEED=… and MODEL_PATH=…, as a failure prints them. */
-const RUNS = Number(process.env.MODEL_RUNS ?? 3_000)
+const RUNS = Number(process.env.MODEL_RUNS ?? 4_000)
 const { MODEL_SEED: seed, MODEL_PATH: path } = process.env
 
 async function holds(plans: fc.Arbitrary<Plan>, numRuns: number): Promise<void> {

@@ -93,8 +93,9 @@ export class Model {
     this.#setPaused([])
     if (this.#watcher.stopped) this.#start()
     await this.#work(60, 400)
-    await this.#clock.advance(1_000)
+    for (let round = 0; round < 20 && this.#inFlight.size > 0; round++) await this.#advance(400)
     await this.#keeper.stop()
+    await this.#advance(3_000)
     this.#checkEnd()
     return this.#watcher.problems
   }
@@ -123,7 +124,7 @@ export class Model {
     else if (action.kind === 'resume') this.#setPaused([...paused].filter((type) => type !== action.type))
     else if (action.kind === 'stop') this.#stop()
     else if (action.kind === 'start') this.#start()
-    else if (action.kind === 'steal') this.#steal(rows[action.event % rows.length] as Row, action)
+    else if (action.kind === 'steal') this.#steal(action)
     else if (action.kind === 'outage') this.#table.outages.push(...action.how)
     else if (action.kind === 'cutOff') this.#table.cutOffUntil = this.#clock.monotonic() + action.ms
     else if (action.kind === 'hurry') void this.#dispatcher.eagerly(() => this.#wait(action.ms))
@@ -165,8 +166,10 @@ export class Model {
   }
 
   /** Another instance takes the row, although its lease was good; we may hear of it. */
-  #steal(row: Row, { how, tells }: { how: 'done' | 'free'; tells: boolean }): void {
-    if (row.token === null || row.status !== 'NEW') return
+  #steal({ event, how, tells }: { event: number; how: 'done' | 'free'; tells: boolean }): void {
+    const leased = this.#pending.filter((row) => row.token !== null)
+    const row = leased[event % leased.length]
+    if (!row?.token) return
     const delivery = this.#watcher.taken(row, row.token)
     row.token = null
     if (how === 'done') row.status = 'DONE'

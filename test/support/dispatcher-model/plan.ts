@@ -68,7 +68,7 @@ const maybe = <T>(value: fc.Arbitrary<T>) => fc.option(value, { nil: null, freq:
 
 const step: fc.Arbitrary<Step> = fc.record({
   kind: fc.oneof(
-    { weight: 6, arbitrary: fc.constant('ok' as const) },
+    { weight: 10, arbitrary: fc.constant('ok' as const) },
     { weight: 4, arbitrary: fc.constant('fail' as const) },
     { weight: 2, arbitrary: fc.constant('later' as const) },
     { weight: 1, arbitrary: fc.constant('hopeless' as const) },
@@ -119,10 +119,11 @@ const base = fc.record({
     fc.record({ key: fc.constantFrom(null, 'k', 'k', 'l'), type, delayMs: fc.constantFrom(0, 0, 50) }),
     {
       minLength: 1,
-      maxLength: 10,
+      maxLength: 12,
+      size: 'max',
     },
   ),
-  steps: fc.array(step, { minLength: 1, maxLength: 30 }),
+  steps: fc.array(step, { minLength: 1, maxLength: 30, size: 'max' }),
   refusals: fc.oneof(fc.constant([]), fc.array(fc.boolean(), { minLength: 1, maxLength: 9 })),
 })
 
@@ -135,5 +136,5 @@ export const calmPlan: fc.Arbitrary<Plan> = base.map((plan) => ({
 
 /** Everything at once. */
 export const stormyPlan: fc.Arbitrary<Plan> = fc
-  .tuple(base, fc.boolean(), fc.array(action, { minLength: 1, maxLength: 30 }))
+  .tuple(base, fc.boolean(), fc.array(action, { minLength: 1, maxLength: 30, size: 'max' }))
   .map(([plan, batchesThrow, actions]) => ({ ...plan, batchesThrow, actions }))

@@ -211,12 +211,13 @@ export class Watcher {
         this.wrong(`${what} runs beside ${other.row.id}`)
     }
     for (const earlier of this.#table.rows) {
-      if (earlier.key !== row.key || earlier.n >= row.n || earlier.status !== 'NEW') continue
+      if (earlier.key !== row.key || earlier.n >= row.n) continue
+      const before = this.#heldOf(earlier.id, delivery.token)
+      if (before?.endedLost) this.wrong(`${what} is called although ${earlier.id} before it was lost`)
+      if (earlier.status !== 'NEW') continue
       const deliveries = this.#held.filter((one) => one.row === earlier)
       const isTaken = deliveries.some((one) => one.taken || one.delivery.lost)
       const last = deliveries.at(-1)
-      const before = this.#heldOf(earlier.id, delivery.token)
-      if (before?.endedLost) this.wrong(`${what} is called although ${earlier.id} before it was lost`)
       // Done, and not written yet.
       const isDone = last !== undefined && last.open === 0 && isThrough(this.#plan, last)
       if (!isTaken && !isDone) this.wrong(`${what} is called before ${earlier.id} is through`)
