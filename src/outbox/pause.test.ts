@@ -263,7 +263,8 @@ describe('pause and races', () => {
     })
     await one.start()
     await writer.transaction((tx) => tx.publishAll(Array.from({ length: 50 }, () => ({ type: 'slow' }))))
-    await clock.advance(1_000)
+    // Longer than a poll interval: by now nothing but room wakes it.
+    await clock.advance(20_000)
     await one.pause('slow')
     await writer.enqueue({ type: 'a', eventId: 'a1' })
     first.open()

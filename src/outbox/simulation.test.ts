@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
+import { randomOf } from '../../test/support/random.js'
 import { fixedDelay } from '../core/backoff.js'
-import { CommitUnknownError } from '../core/errors.js'
-import type { HandlerContext } from '../dispatcher/routing.js'
+import { CommitUnknownError, RetryAfter } from '../core/errors.js'
 import type { EventFilter, EventRecord } from '../store.js'
 import { type MemoryStore, memoryStore } from '../stores/memory/index.js'
 import { createTestOutbox, type TestOutbox } from '../testing/test-outbox.js'
@@ -16,27 +16,24 @@ const MAX_ATTEMPTS = 5
 /** A simulation needs a few hundred. */
 const MOST_CALLS = 20_000
 const TYPES = ['everywhere', 'everywhere.else', 'only.0', 'only.1', 'nowhere']
-
-/** A sequence that depends on the seed alone (mulberry32). */
-function randomOf(seed: number) {
-  let state = seed
-  const next = () => {
-    state = (state + 0x6d2b79f5) | 0
-    let mixed = Math.imul(state ^ (state >>> 15), 1 | state)
-    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 4_294_967_296
-  }
-  const below = (limit: number) => Math.floor(next() * limit)
-  return {
-    chance: (probability: number) => next() < probability,
-    below,
-    pick: <T>(from: readonly T[]) => from[below(from.length)] as T,
-  }
-}
+/** What is paused for longer than this is known to every instance that reaches the database. */
+const PAUSE_KNOWN_MS = 10_000
 
 interface Run {
+  readonly eventId: string
   readonly instance: string
   readonly signal: AbortSignal
+}
+
+interface Told {
+  readonly attempt: number
+  readonly signal: AbortSignal
+}
+
+interface Incoming {
+  readonly eventId: string
+  readonly eventType: string
+  readonly orderingKey?: string | undefined
 }
 
 /** One "database", two or three outboxes on it, and everything that can go wrong at once. */
@@ -48,12 +45,15 @@ class World {
   readonly #problems: string[] = []
   readonly #committed = new Set<string>()
   readonly #rolledBack = new Set<string>()
+  /** By event and handler, and by ordering key. */
   readonly #running = new Map<string, Run[]>()
+  readonly #pausedSince = new Map<string, number>()
   readonly #attempts = new Map<string, number>()
   readonly #handled = new Set<string>()
   readonly #busy = new Set<Promise<unknown>>()
-  /** When an instance last failed to renew its leases. */
+  /** When an instance last failed to renew its leases, and when it was last cut off. */
   readonly #troubleAt = new Map<string, number>()
+  readonly #cutOffAt = new Map<string, number>()
   #published = 0
   #calls = 0
   #isCalm = false
@@ -105,19 +105,39 @@ class World {
       poller: { leaseMs: LEASE_MS, pollIntervalMs: 1_000, batchSize: this.#random.pick([1, 5, 200]) },
       retry: { maxAttempts: MAX_ATTEMPTS, policy: fixedDelay(this.#random.pick([0, 50, 2_000])) },
     })
-    const handle = (name: string) => (event: { eventId: string }, context: HandlerContext) =>
-      this.#handle(state.outbox, name, event.eventId, context)
+    const handle = (name: string) => (event: Incoming, context: Told) =>
+      this.#handle(state.outbox, name, event, context)
     state.outbox.on('everywhere', 'first', handle('first'), { timeoutMs: 400 })
     state.outbox.on('everywhere.*', 'pattern', handle('pattern'))
     state.outbox.on('everywhere', 'second', handle('second'))
     state.outbox.on(`only.${n % 2}`, 'only', handle('only'), { timeoutMs: 400 })
+    const retry = { maxAttempts: 2, policy: fixedDelay(20) }
+    state.outbox.on(`only.${n % 2}`, 'limited', handle('limited'), { concurrency: 1, retry })
+    state.outbox.onBatch('everywhere', 'batch', { size: 3, waitMs: 200 }, (events, { attempts, signal }) =>
+      Promise.all(
+        events.map((event, at) =>
+          handle('batch')(event, { attempt: attempts[at] as number, signal }).then(
+            () => null,
+            (error) => error,
+          ),
+        ),
+      ),
+    )
     return state
   }
 
   /** The way of one outbox to the database: calls fail before or after they took effect, or all of them. */
   #connection(state: { readonly outbox: TestOutbox; cutOff: boolean }): MemoryStore {
     const flaky = new Set([
-      ...['claim', 'claimUnroutable', 'settleIfLeased', 'renewIfLeased', 'append', 'findPresent'],
+      ...[
+        'claim',
+        'claimOrdered',
+        'claimUnroutable',
+        'settleIfLeased',
+        'renewIfLeased',
+        'append',
+        'findPresent',
+      ],
       ...['ring', 'heartbeat', 'instances', 'pruneDone', 'transaction'],
     ])
     return new Proxy(this.#database, {
@@ -152,10 +172,25 @@ class World {
     const dice = this.#random.below(20)
     if (dice < 9) this.#begin(this.#publish(one.outbox))
     else if (dice < 11) this.#begin(this.#toggle(one))
-    else if (dice < 13) one.cutOff = !one.cutOff
+    else if (dice < 13) this.#cutOff(one)
     else if (dice < 14 && !one.started) this.#begin(one.outbox.poll().catch(() => {}))
     else if (dice < 15) this.#begin(one.outbox.deadLetters.retry({ all: true }).catch(() => {}))
+    else if (dice < 17) this.#begin(this.#pauseOrResume(one.outbox))
     await this.clock.advance(this.#random.pick([0, 0, 1, 7, 60, 400, 1_500, 4_000]))
+  }
+
+  #cutOff(one: { readonly outbox: TestOutbox; cutOff: boolean }): void {
+    one.cutOff = !one.cutOff
+    this.#cutOffAt.set(one.outbox.instanceId, this.clock.monotonic())
+  }
+
+  async #pauseOrResume(outbox: TestOutbox): Promise<void> {
+    const type = this.#random.pick([...TYPES, '*'])
+    if (this.#pausedSince.delete(type)) await outbox.resume(type)
+    else {
+      await outbox.pause(type)
+      this.#pausedSince.set(type, this.clock.monotonic())
+    }
   }
 
   #begin(work: Promise<unknown>): void {
@@ -211,36 +246,58 @@ class World {
 
   #event(parent: string | undefined) {
     const type = this.#random.pick(TYPES)
-    return { type, eventId: `e${++this.#published}${parent ? ` of ${parent}` : ''}` }
+    const orderingKey = this.#random.pick([undefined, undefined, 'k', 'l'])
+    const eventId = `e${++this.#published}${parent ? ` of ${parent}` : ''}`
+    return { type, eventId, ...(orderingKey ? { orderingKey } : {}) }
   }
 
-  async #handle(outbox: TestOutbox, name: string, eventId: string, context: HandlerContext): Promise<void> {
+  async #handle(outbox: TestOutbox, name: string, event: Incoming, context: Told): Promise<void> {
+    const { eventId, orderingKey } = event
     const key = `${eventId} by ${name}`
     this.#handled.add(eventId)
     const instance = outbox.instanceId
     const others = this.#running.get(key) ?? []
     for (const other of others) {
       if (other.instance === instance) this.#problems.push(`${key} runs beside itself on one instance`)
-      // Elsewhere only when that one was told, or could not renew its lease.
-      const trouble = this.clock.monotonic() - (this.#troubleAt.get(other.instance) ?? -1e9)
-      if (other.signal.aborted || trouble <= LEASE_MS * 2) continue
-      this.#problems.push(`${key} runs on two instances although the first had no trouble`)
+      if (this.#isInGoodShape(other)) this.#problems.push(`${key} runs on two instances`)
     }
+    const ofKey = orderingKey === undefined ? [] : (this.#running.get(orderingKey) ?? [])
+    for (const other of ofKey) {
+      if (other.eventId !== eventId && this.#isInGoodShape(other))
+        this.#problems.push(`${key} runs beside ${other.eventId} of the same key`)
+    }
+    this.#checkPause(event, instance)
     const before = this.#attempts.get(eventId) ?? 0
     if (context.attempt < before)
       this.#problems.push(`${eventId}: attempt ${context.attempt} after ${before}`)
     this.#attempts.set(eventId, context.attempt)
-    const run = { instance, signal: context.signal }
+    const run = { eventId, instance, signal: context.signal }
     this.#running.set(key, [...others, run])
+    if (orderingKey !== undefined) this.#running.set(orderingKey, [...ofKey, run])
     try {
       const [row] = await this.#database.list({ eventIds: [eventId] })
       this.#checkLease(row, key, instance)
       await this.#work(outbox, eventId)
     } finally {
-      this.#running.set(
-        key,
-        (this.#running.get(key) ?? []).filter((other) => other !== run),
-      )
+      for (const one of [key, orderingKey ?? key]) {
+        const left = (this.#running.get(one) ?? []).filter((other) => other !== run)
+        this.#running.set(one, left)
+      }
+    }
+  }
+
+  /** It was not told that its lease is lost, and could renew it: nobody else may do its work. */
+  #isInGoodShape({ instance, signal }: Run): boolean {
+    const trouble = this.clock.monotonic() - (this.#troubleAt.get(instance) ?? -1e9)
+    return !signal.aborted && trouble > LEASE_MS * 2
+  }
+
+  #checkPause({ eventId, eventType }: Incoming, instance: string): void {
+    const known = Math.min(this.#cutOffAt.get(instance) ?? 0, this.clock.monotonic())
+    for (const type of [eventType, '*']) {
+      const since = Math.max(known, this.#pausedSince.get(type) ?? Number.POSITIVE_INFINITY)
+      if (this.clock.monotonic() - since > PAUSE_KNOWN_MS)
+        this.#problems.push(`${eventId} is handled although ${type} is paused`)
     }
   }
 
@@ -255,6 +312,7 @@ class World {
   async #work(outbox: TestOutbox, eventId: string): Promise<void> {
     const dice = this.#isCalm ? 0 : this.#random.below(20)
     const wait = (ms: number) => new Promise<void>((resolve) => this.clock.setTimer(resolve, ms))
+    if (dice === 19) throw new RetryAfter(50)
     if (dice >= 16) throw new Error('handler failed')
     if (dice >= 13) await wait(this.#random.pick([100, 1_000, 8_000]))
     if (dice === 12 && eventId.length < 30) await this.#publish(outbox, eventId)
@@ -264,12 +322,14 @@ class World {
   async #drain(): Promise<void> {
     this.#isCalm = true
     for (const one of this.#outboxes) one.cutOff = false
+    this.#pausedSince.clear()
+    for (const type of await this.#database.paused()) await this.#outboxes[0]?.outbox.resume(type)
     await this.clock.advance(20_000)
     for (const one of this.#outboxes) {
       await one.outbox.start()
       one.started = true
     }
-    for (let round = 0; round < 40 && (await this.#pending()).length > 0; round++) {
+    for (let round = 0; round < 200 && (await this.#pending()).length > 0; round++) {
       await this.clock.advance(5_000)
     }
     for (const one of this.#outboxes) await this.#stopIdle(one.outbox)
