@@ -253,7 +253,10 @@ export interface EventStore<Client = unknown> {
 
   /** Applies what is missing; safe when several instances start at once. Returns the versions applied. */
   migrate(): Promise<readonly number[]>
+  /** All of them, as SQL that may be run by other means and twice. */
   migrations(): readonly Migration[]
+  /** Those that migrate() would apply. */
+  pendingMigrations(): Promise<readonly Migration[]>
 
   /**
    * begin → body → commit, on a connection of the pool or on the caller's idle client. Resolves only when the

@@ -53,3 +53,13 @@ class SystemTimer implements Timer {
     }, LONGEST_TIMEOUT_MS)
   }
 }
+
+/** Waits for the work, but not longer than this. */
+export async function atMost(clock: Clock, ms: number, work: Promise<unknown>): Promise<void> {
+  let timer: Timer | undefined
+  const over = new Promise<void>((resolve) => {
+    timer = clock.setTimer(resolve, ms)
+  })
+  await Promise.race([work, over])
+  timer?.cancel()
+}

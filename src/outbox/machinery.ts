@@ -1,5 +1,5 @@
 import type { EventCatalog } from '../core/catalog.js'
-import type { Clock, Timer } from '../core/clock.js'
+import { atMost, type Timer } from '../core/clock.js'
 import { AftercommitError } from '../core/errors.js'
 import { Batcher } from '../dispatcher/batcher.js'
 import { BoundedQueue } from '../dispatcher/bounded-queue.js'
@@ -125,7 +125,6 @@ export class Machinery<Client> {
       dispatcher: this.#dispatcher,
       poller: this.poller,
       doorbell: this.#doorbell,
-      giveBack: (delivery) => this.#giveBack(delivery),
     })
   }
 
@@ -197,7 +196,7 @@ export class Machinery<Client> {
       return await work()
     } finally {
       if (--this.#helpers === 0 && !this.#started) {
-        for (const delivery of this.#dispatcher.pause()) this.#giveBack(delivery)
+        this.#dispatcher.giveBack(this.#dispatcher.pause())
         await this.#keeper.stop()
       }
     }
@@ -255,9 +254,7 @@ export class Machinery<Client> {
       await this.#store.close()
       throw error
     }
-    this.#settler.reopen()
-    this.#dispatcher.resume()
-    this.#keeper.start()
+    this.#help()
     this.#started = true
     this.publisher.accepting = true
     this.poller.start()
@@ -276,7 +273,7 @@ export class Machinery<Client> {
     this.#stopping = true
     this.#stops++
     this.publisher.close()
-    for (const delivery of this.#dispatcher.pause()) this.#giveBack(delivery)
+    this.#dispatcher.giveBack(this.#dispatcher.pause())
     await this.#finish()
     // A database that does not answer must not keep the process from ending.
     await atMost(
@@ -316,13 +313,11 @@ export class Machinery<Client> {
       if (!delivery.running) continue
       delivery.lose(reason)
       this.#inFlight.abandon(delivery)
-      for (const one of [delivery, ...delivery.cut()]) this.#giveBack(one)
+      for (const one of [delivery, ...delivery.cut()]) {
+        this.#settler.add(settlementOf(one, { outcome: 'release', delayMs: 0 }), one)
+      }
     }
     this.#settler.giveUp()
-  }
-
-  #giveBack(delivery: Delivery): void {
-    this.#settler.add(settlementOf(delivery, { outcome: 'release', delayMs: 0 }), delivery)
   }
 
   #forget(delivery: Delivery): void {
@@ -403,14 +398,4 @@ export class Machinery<Client> {
     this.#flushed = counters
     await this.#gauge()
   }
-}
-
-/** Waits for the work, but not longer than this. */
-async function atMost(clock: Clock, ms: number, work: Promise<unknown>): Promise<void> {
-  let timer: Timer | undefined
-  const over = new Promise<void>((resolve) => {
-    timer = clock.setTimer(resolve, ms)
-  })
-  await Promise.race([work, over])
-  timer?.cancel()
 }

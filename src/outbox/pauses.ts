@@ -1,4 +1,3 @@
-import type { Delivery } from '../dispatcher/delivery.js'
 import type { Dispatcher } from '../dispatcher/dispatcher.js'
 import type { Routes } from '../dispatcher/routing.js'
 import { errorFields, type Logger } from '../observe/logger.js'
@@ -13,7 +12,6 @@ interface PausesOptions {
   readonly poller: Poller
   readonly doorbell: DebouncedDoorbell
   readonly logger: Logger
-  giveBack(delivery: Delivery): void
 }
 
 /** What is paused, as the database has it. */
@@ -57,9 +55,9 @@ export class Pauses {
 
   /** What waits in memory is given back; what runs goes on. */
   #apply(types: readonly string[]): void {
-    const { routes, dispatcher, poller, giveBack } = this.#options
+    const { routes, dispatcher, poller } = this.#options
     if (!routes.pause(types)) return
-    for (const delivery of dispatcher.takePaused()) giveBack(delivery)
+    dispatcher.giveBack(dispatcher.takePaused())
     poller.rescan()
   }
 }

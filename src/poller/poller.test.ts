@@ -76,6 +76,35 @@ describe('Poller', () => {
     await stop()
   })
 
+  it('looks often while there is work where nobody rings, and less and less when there is none', async () => {
+    const { store, clock, claims, writer, publish, stop, worker: ringing } = world()
+    const worker = createTestOutbox({
+      clock,
+      store: { ...store, capabilities: { ...store.capabilities, doorbell: false }, open: async () => {} },
+    })
+    const handled: number[] = []
+    worker.on('a', 'note', () => void handled.push(clock.monotonic()))
+    await worker.start()
+    await clock.advance(60_000)
+    const idle = claims.splice(0)
+    expect(idle.slice(0, 4)).toEqual([0, 20, 40, 60])
+    expect(idle.length).toBeLessThan(50)
+    expect(idle.slice(1).every((at, n) => at - (idle[n] ?? 0) <= 5_000)).toBe(true)
+    await publish(1)
+    await clock.advance(5_000)
+    expect(handled).toHaveLength(1)
+    await clock.advance(5_000 - (clock.monotonic() % 5_000) + 100)
+    for (let n = 0; n < 3; n++) {
+      await publish(1)
+      await clock.advance(1_000)
+    }
+    expect(handled).toHaveLength(4)
+    const stopping = worker.stop()
+    await clock.advance(60_000)
+    await Promise.all([stopping, ringing.stop(), writer.stop(), stop()])
+    expect(clock.timerCount).toBe(0)
+  })
+
   it('claims again at once after a full batch', async () => {
     const { worker, clock, publish, stop } = world({ poller: { batchSize: 10 } })
     let handled = 0

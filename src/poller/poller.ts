@@ -15,11 +15,13 @@ import { ScanFloor } from './scan-floor.js'
 const RETRY_MS = [100, 500, 2_000, 5_000]
 /** Rows that come due one after the other are not claimed more often than this. */
 const MIN_WAIT_MS = 20
+/** Without a doorbell it looks again after this part of the time in which nothing came. */
+const PATIENCE = 1 / 4
 /** A row may commit a little after it came due. */
 const DUE_MARGIN_MS = 2_000
 
 export interface PollerOptions {
-  readonly store: Pick<EventStore, 'claim' | 'claimOrdered' | 'claimUnroutable'>
+  readonly store: Pick<EventStore, 'claim' | 'claimOrdered' | 'claimUnroutable' | 'capabilities'>
   readonly clock: Clock
   readonly catalog: EventCatalog
   readonly routes: Routes
@@ -51,6 +53,8 @@ export class Poller {
   /** When everything that was due had been looked at. */
   #dueSeenAt = Number.NEGATIVE_INFINITY
   #failures = 0
+  /** When a claim brought something, by the monotonic clock. */
+  #broughtAt: number
   /** Rows whose owner vanished are to be looked for. */
   #suspects = { plain: true, ordered: true }
   /** There is reason to look for events without a key. */
@@ -64,9 +68,10 @@ export class Poller {
 
   constructor(options: PollerOptions) {
     this.#options = options
-    this.#floor = new ScanFloor(options.clock)
+    this.#floor = new ScanFloor(options.clock, options.store.capabilities.doorbell)
     this.#alarm = new Alarm(options.clock)
     this.lastClaimAt = options.clock.monotonic()
+    this.#broughtAt = this.lastClaimAt
   }
 
   start(): void {
@@ -140,7 +145,8 @@ export class Poller {
     while (this.#running) {
       this.#woken = false
       try {
-        const { complete } = await this.#claim(batchSize)
+        const { taken, complete } = await this.#claim(batchSize)
+        if (taken > 0) this.#broughtAt = this.lastClaimAt
         if (this.#failures > 0) logger.info({}, 'the database answers again')
         this.#failures = 0
         if (!this.#roomForBatch()) await this.#room()
@@ -168,9 +174,14 @@ export class Poller {
     this.#waitsForRoom = false
   }
 
-  /** Until woken, until something is due, or until the next poll. */
+  /** Until woken, until something is due, or until the next poll: soon, where nobody rings and there was work just now. */
   async #sleep(): Promise<void> {
+    const { store, clock } = this.#options
     this.#alarm.set(this.#sweepAt)
+    if (!store.capabilities.doorbell) {
+      const quietMs = clock.monotonic() - this.#broughtAt
+      this.wakeIn(Math.max(MIN_WAIT_MS, quietMs * PATIENCE))
+    }
     await this.#alarm.sleep()
   }
 
@@ -200,7 +211,6 @@ export class Poller {
     const due = this.#alarm.rang() || this.#due
     this.#due = false
     if (sweep) this.#suspects = { plain: true, ordered: true }
-    if (due) this.#ordered.want()
     const accept = routes.filter()
     const nothing = accept.names.length === 0 && accept.prefixes.length === 0
     if (nothing || accept.except?.includes('*')) {
@@ -259,7 +269,7 @@ export class Poller {
     this.#suspects.plain = false
     this.lastClaimAt = clock.monotonic()
     this.#floor.scanned(result)
-    if (result.hasOrdered ?? sweep) this.#ordered.want()
+    if (result.hasOrdered ?? (sweep || due)) this.#ordered.want()
     if (!result.complete) this.#plain = true
     else if (!freshOnly) this.#dueSeenAt = asked
     if (result.nextDueMs !== null) this.wakeIn(Math.max(MIN_WAIT_MS, result.nextDueMs))

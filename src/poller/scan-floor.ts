@@ -1,8 +1,10 @@
 import type { Clock } from '../core/clock.js'
 import type { ClaimResult } from '../store.js'
 
-/** A scan each so often looks back twice as far; rows that commit later still are left to doorbell and sweep. */
-const TRAIL_MS = 1_000
+/** How far a trailing scan looks back; rows that commit later still are left to doorbell and sweep. */
+const LOOK_BACK_MS = 2_000
+/** How often one is made, with a doorbell that names late rows and without. */
+const TRAIL_MS = { doorbell: 1_000, none: 100 }
 
 export interface Scan {
   readonly fromSeq: number
@@ -13,17 +15,19 @@ export interface Scan {
 /**
  * Where the next scan for new rows starts. Starting at the lowest `seq` that may still be new keeps the claim
  * from walking over dead rows that cannot be vacuumed. A row may appear late with a lower `seq`: the doorbell
- * names it, once a second a scan starts where things stood two seconds ago, and each poll interval one at 0.
+ * names it, now and then a scan starts where things stood two seconds ago, and each poll interval one at 0.
  */
 export class ScanFloor {
   readonly #clock: Clock
+  readonly #trailMs: number
   #cursor = 0
   #rung = Number.POSITIVE_INFINITY
   #trailedAt = Number.NEGATIVE_INFINITY
   #past: { at: number; seq: number }[] = []
 
-  constructor(clock: Clock) {
+  constructor(clock: Clock, hasDoorbell = true) {
     this.#clock = clock
+    this.#trailMs = hasDoorbell ? TRAIL_MS.doorbell : TRAIL_MS.none
   }
 
   /** A row with this `seq` has appeared. */
@@ -36,7 +40,7 @@ export class ScanFloor {
     const now = this.#clock.monotonic()
     const rung = this.#rung
     this.#rung = Number.POSITIVE_INFINITY
-    const trailing = sweep || now - this.#trailedAt >= TRAIL_MS
+    const trailing = sweep || now - this.#trailedAt >= this.#trailMs
     if (trailing) this.#trailedAt = now
     const floor = sweep ? 0 : trailing ? this.#aWhileAgo(now) : this.#cursor
     return { fromSeq: Math.min(floor, this.#cursor, rung), trailing }
@@ -48,14 +52,14 @@ export class ScanFloor {
     else this.#cursor = result.complete ? result.highSeq + 1 : result.nextSeq
     const now = this.#clock.monotonic()
     const last = this.#past[this.#past.length - 1]
-    if (!last || now - last.at >= TRAIL_MS / 4) this.#past.push({ at: now, seq: this.#cursor })
-    while (this.#past.length > 1 && now - (this.#past[1] as { at: number }).at >= 2 * TRAIL_MS)
+    if (!last || now - last.at >= LOOK_BACK_MS / 8) this.#past.push({ at: now, seq: this.#cursor })
+    while (this.#past.length > 1 && now - (this.#past[1] as { at: number }).at >= LOOK_BACK_MS)
       this.#past.shift()
   }
 
   /** How far the scans had come then; 0 when that is not known. */
   #aWhileAgo(now: number): number {
     const [oldest] = this.#past
-    return oldest && now - oldest.at >= 2 * TRAIL_MS ? oldest.seq : 0
+    return oldest && now - oldest.at >= LOOK_BACK_MS ? oldest.seq : 0
   }
 }

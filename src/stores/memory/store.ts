@@ -2,11 +2,11 @@ import { type Clock, systemClock } from '../../core/clock.js'
 import type { EventStore, StoreEvents } from '../../store.js'
 import { append, findPresent } from './append.js'
 import { claim, claimUnroutable } from './claim.js'
-import { claimOrdered } from './claim-ordered.js'
 import { MemoryClient, type Reservations } from './client.js'
 import type { MemoryDatabase } from './database.js'
 import { isProcessed, type Marks, markProcessed, pruneProcessed } from './inbox.js'
 import { discardDead, list, retryDead, stats } from './inspect.js'
+import { claimOrdered } from './ordered.js'
 import { pruneDone } from './prune.js'
 import { Registry } from './registry.js'
 import { renewIfLeased, settleIfLeased } from './settle.js'
@@ -70,6 +70,7 @@ export function memoryStoreOn(database: MemoryDatabase, options: MemoryStoreOpti
       return []
     },
     migrations: () => [],
+    pendingMigrations: async () => [],
 
     async transaction(body, client = connect()) {
       await called('transaction')

@@ -1,10 +1,6 @@
 import type { Ring, StoreEvents } from '../../store.js'
-import { answered, type ListenSession, type PostgresDriver, type Query, statement } from './driver.js'
+import { answered, type ListenSession, notify, type PostgresDriver, type Query } from './driver.js'
 
-// A notification has nothing to make durable, so its commit need not wait for the disk.
-const notify = statement(
-  `select set_config('synchronous_commit', 'off', true), pg_notify($1::text, $2::text)::text`,
-)
 const RECONNECT_MS = [250, 1_000, 5_000, 15_000]
 
 /**

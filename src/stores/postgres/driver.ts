@@ -72,10 +72,11 @@ export interface PostgresDriver<Client> {
   guard(onError: (error: unknown) => void): () => void
 }
 
-/** A notification has nothing to make durable, so its commit need not wait for the disk. */
-export function notifyScript(channel: string, lowestSeq: number): string {
-  return `SELECT set_config('synchronous_commit', 'off', true); NOTIFY "${channel}", '${Math.trunc(lowestSeq)}'`
-}
+/** Rings $1 with this payload. A notification has nothing to make durable, so its commit need not wait for the disk. */
+const notifyWith = (payload: string) =>
+  `select set_config('synchronous_commit', 'off', true), pg_notify($1::text, (${payload})::text)::text`
+
+export const notify: Statement = { name: 'ac_notify', text: notifyWith('$2') }
 
 /** The same for a row whose `seq` is not known yet: goes in one packet with the COMMIT. */
 export function ringBehindCommit(
@@ -83,8 +84,7 @@ export function ringBehindCommit(
   { seq }: LateStatement,
 ): { statement: Statement; params: readonly Param[] } | null {
   if (seq === null) return null
-  const text = `select set_config('synchronous_commit', 'off', true), pg_notify($1::text, (${seq})::text)`
-  return { statement: { name: '', text }, params: [channel] }
+  return { statement: { name: '', text: notifyWith(seq) }, params: [channel] }
 }
 
 const statements = new Map<string, Statement>()

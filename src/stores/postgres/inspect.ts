@@ -45,14 +45,6 @@ update ${names.events} e set status = 2, attempts = 0, available_at = clock_time
     discard: statement(
       `delete from ${names.events} where ctid = any(array(${dead('ctid')})) returning event_id`,
     ),
-    prune: statement(`
-with gone as (
-  delete from ${names.events} where ctid = any(array(
-    select ctid from ${names.events}
-     where status = 1 and created_at < now() - $1::float8 * interval '1 ms'
-       and done_at < now() - $1::float8 * interval '1 ms' limit $2::int for update skip locked))
-  returning 1)
-select count(*) from gone`),
   }
 }
 

@@ -1,6 +1,5 @@
 import type { Migration } from '../../store.js'
-import type { PostgresDriver } from './driver.js'
-import { statement } from './driver.js'
+import { isServerError, type PostgresDriver, type Row, type Statement, statement } from './driver.js'
 import type { Names } from './names.js'
 
 /**
@@ -103,9 +102,7 @@ export async function migrate<Client>(
       `create table if not exists ${names.migrations} (
         version int primary key, name text not null, applied_at timestamptz not null default clock_timestamp())`,
     )
-    const rows = await driver.queryOn(client, statement(`select version from ${names.migrations}`), [])
-    const applied = new Set(rows.map((row) => Number(row[0])))
-    const missing = migrationsFor(names).filter((migration) => !applied.has(migration.version))
+    const missing = await pendingMigrations((sql) => driver.queryOn(client, sql, []), names)
     for (const migration of missing) {
       await driver.script(client, migration.sql)
       await driver.queryOn(
@@ -116,4 +113,17 @@ export async function migrate<Client>(
     }
     return missing.map((migration) => migration.version)
   })
+}
+
+/** What migrate() would apply; all of them when nothing is there yet. */
+export async function pendingMigrations(
+  query: (sql: Statement) => Promise<readonly Row[]>,
+  names: Names,
+): Promise<readonly Migration[]> {
+  const rows = await query(statement(`select version from ${names.migrations}`)).catch((error) => {
+    if (isServerError(error) && (error.code === '42P01' || error.code === '3F000')) return []
+    throw error
+  })
+  const applied = new Set(rows.map((row) => Number(row[0])))
+  return migrationsFor(names).filter(({ version }) => !applied.has(version))
 }

@@ -25,14 +25,15 @@ import * as appending from './append.js'
 import * as claiming from './claim.js'
 import { behindPooler, Connection } from './connections.js'
 import { Doorbell } from './doorbell.js'
-import { isServerError, type PostgresDriver, type Query, statement } from './driver.js'
+import type { PostgresDriver, Query } from './driver.js'
 import { inboxStatements } from './inbox.js'
 import * as inspecting from './inspect.js'
 import { type Names, namesOf } from './names.js'
 import * as ordering from './ordered.js'
 import { pauseStatements } from './pauses.js'
+import * as pruning from './prune.js'
 import * as registry from './registry.js'
-import { migrate, migrationsFor } from './schema.js'
+import { migrate, migrationsFor, pendingMigrations } from './schema.js'
 import * as settling from './settle.js'
 
 export interface PostgresStoreOptions {
@@ -99,6 +100,7 @@ export class PostgresStore<Client> implements EventStore<Client> {
       inspect: inspecting.inspectStatements(this.#names),
       pauses: pauseStatements(this.#names),
       inbox: inboxStatements(this.#names),
+      prune: pruning.pruneStatements(this.#names),
     }
   }
 
@@ -151,6 +153,10 @@ export class PostgresStore<Client> implements EventStore<Client> {
 
   migrations(): readonly Migration[] {
     return migrationsFor(this.#names)
+  }
+
+  pendingMigrations(): Promise<readonly Migration[]> {
+    return pendingMigrations((sql) => this.#pool(sql, []), this.#names)
   }
 
   transaction<T>(body: (session: TransactionSession<Client>) => Promise<T>, client?: Client): Promise<T> {
@@ -230,9 +236,8 @@ export class PostgresStore<Client> implements EventStore<Client> {
     return rows.map((row) => row[0] as string)
   }
 
-  async pruneDone(olderThanMs: number, limit: number): Promise<number> {
-    const [row] = await this.#pool(this.#sql.inspect.prune, [olderThanMs, limit])
-    return Number(row?.[0] ?? 0)
+  pruneDone(olderThanMs: number, limit: number) {
+    return pruning.pruneDone(this.#sql.prune, this.#pool, olderThanMs, limit)
   }
 
   async pruneInstances(olderThanMs: number): Promise<void> {
@@ -271,14 +276,9 @@ export class PostgresStore<Client> implements EventStore<Client> {
     return (sql, params) => this.#driver.queryOn(client, sql, params)
   }
 
+  /** With a newer version some of them may be missing while a deploy is under way; the first is what all stand on. */
   async #checkMigrated(): Promise<void> {
-    try {
-      const text = `select max(version) from ${this.#names.migrations}`
-      const [row] = await this.#driver.query(statement(text), [])
-      if (Number(row?.[0] ?? 0) >= 1) return
-    } catch (error) {
-      if (!isServerError(error) || (error.code !== '42P01' && error.code !== '3F000')) throw error
-    }
-    throw new StoreNotMigratedError()
+    const missing = await this.pendingMigrations()
+    if (missing.some(({ version }) => version === 1)) throw new StoreNotMigratedError()
   }
 }

@@ -12,6 +12,7 @@ export const doorbell: Theme = {
         versions,
         [...new Set(versions)].sort((a, b) => a - b),
       )
+      assert.deepEqual(await h.store.pendingMigrations(), [])
     })
 
     test('can be closed twice', async (h) => {

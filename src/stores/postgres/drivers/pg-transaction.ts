@@ -9,7 +9,7 @@ import {
   isAftermath,
   type LateStatement,
   mentionsRollback,
-  notifyScript,
+  notify,
   refusedCommit,
   ringBehindCommit,
   withSavepoint,
@@ -113,8 +113,9 @@ export class PgTransaction<Client extends PgClient> {
     }
     const rung = late ? await this.#commitWith(late, channel) : await this.#commit()
     const ring = rung ? null : this.#ring
-    const ringing = ring && channel !== null ? this.#query(notifyScript(channel, ring.lowestSeq())) : null
-    return { result, ringing }
+    if (!ring || channel === null) return { result, ringing: null }
+    const values = [channel, String(ring.lowestSeq())]
+    return { result, ringing: this.#query({ text: notify.text, values }) }
   }
 
   async #rollback(error: unknown): Promise<never> {
