@@ -1,5 +1,6 @@
 import { type ChildProcess, fork } from 'node:child_process'
 import { once } from 'node:events'
+import path from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { onTestFinished } from 'vitest'
 import { until } from './until.js'
@@ -30,6 +31,8 @@ export interface WorkerSettings {
   readonly maxAttempts?: number
   readonly poller?: { leaseMs?: number; pollIntervalMs?: number; batchSize?: number }
   readonly dispatcher?: { concurrency?: number; coldQueueSize?: number; drainTimeoutMs?: number }
+  /** The folder of another release's worker.js; default the one under test. */
+  readonly release?: string
   /** How wrong the clock of the process is. */
   readonly skewMs?: number
 }
@@ -40,9 +43,10 @@ export class Worker {
   readonly #exit: Promise<unknown>
   #stderr = ''
 
-  constructor(world: World, { skewMs, ...settings }: WorkerSettings) {
+  constructor(world: Pick<World, 'url' | 'table'>, { skewMs, release, ...settings }: WorkerSettings) {
     const { url, table } = world
-    this.#process = fork(pathOf('worker.js'), [JSON.stringify({ url, table, ...settings })], {
+    const script = release === undefined ? pathOf('worker.js') : path.join(release, 'worker.js')
+    this.#process = fork(script, [JSON.stringify({ url, table, ...settings })], {
       execArgv: skewMs === undefined ? [] : ['--import', pathOf('skewed-clock.js')],
       env: { ...process.env, SKEW_MS: String(skewMs ?? 0) },
       stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
@@ -105,7 +109,10 @@ export class Worker {
 }
 
 /** A started worker process on the table of this world. It is killed when the test ends. */
-export async function startWorker(world: World, settings: WorkerSettings = {}): Promise<Worker> {
+export async function startWorker(
+  world: Pick<World, 'url' | 'table'>,
+  settings: WorkerSettings = {},
+): Promise<Worker> {
   const worker = new Worker(world, settings)
   await worker.hears((one) => one.told === 'ready', 'the start of the worker')
   return worker

@@ -88,13 +88,14 @@ export async function openWorld(url: string): Promise<World> {
     table,
     pool,
     outbox: ({ doorbell = false, wrap = (store: PgStore) => store, ...options } = {}) => {
+      const storeOn = (rings: boolean) => postgresStore(newPool(), { table, doorbell: rings })
       const outbox = createOutbox<pg.PoolClient>({
         logger: silentLogger,
         ...options,
         retry: { policy: fixedDelay(0), ...options.retry },
         poller: { pollIntervalMs: HOUR_MS, ...options.poller },
         dispatcher: { drainTimeoutMs: 200, ...options.dispatcher },
-        store: wrap(postgresStore(newPool(), { table, doorbell })),
+        store: wrap(doorbell ? storeOn(true) : unasked(storeOn(false))),
       })
       outboxes.push(outbox)
       return outbox
@@ -108,6 +109,17 @@ export async function openWorld(url: string): Promise<World> {
       return rows
     },
   }
+}
+
+/** Nobody rings, and nobody looks by himself as without a doorbell he would: what is handled was found for a reason. */
+function unasked(store: PgStore): PgStore {
+  return new Proxy(store, {
+    get(target, name) {
+      if (name === 'capabilities') return { ...target.capabilities, doorbell: true }
+      const value = Reflect.get(target, name, target)
+      return typeof value === 'function' ? value.bind(target) : value
+    },
+  })
 }
 
 /** Registers a handler, and returns the order ids that it has seen so far. */

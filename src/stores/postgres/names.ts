@@ -10,6 +10,8 @@ export interface Names {
   /** What handlers have processed. */
   readonly inbox: string
   readonly migrations: string
+  /** The function by which SQL publishes. */
+  readonly publish: string
   /** Prefix of index names, unquoted. */
   readonly index: string
   readonly channel: string
@@ -28,6 +30,7 @@ export function namesOf(options: { schema?: string | undefined; table?: string |
     pauses: `${prefix}"${table}_pause"`,
     inbox: `${prefix}"${table}_inbox"`,
     migrations: `${prefix}"${table}_migration"`,
+    publish: `${prefix}"${table.replace(/_event$/, '')}_publish"`,
     index: table,
     channel: options.schema === undefined ? table : `${options.schema}.${table}`.slice(0, 63),
   }

@@ -1,5 +1,5 @@
 import type { Migration } from '../../store.js'
-import { isServerError, type PostgresDriver, type Row, type Statement, statement } from './driver.js'
+import { type PostgresDriver, type Query, statement } from './driver.js'
 import type { Names } from './names.js'
 
 /**
@@ -15,12 +15,26 @@ export const ORDERED = 'ordering_key is not null and (status in (0, 2) or halts)
 /** They wait at the far end of the same index: `available_at` is infinity, so no claim comes near them. */
 export const DEAD = "status = 3 and available_at = 'infinity'"
 
+/** Each notes that it was applied, so that it may be run by other means. */
 export function migrationsFor(names: Names): readonly Migration[] {
   return [
-    {
-      version: 1,
-      name: 'events, instances, pauses and inbox',
-      sql: `
+    { version: 1, name: 'events, instances, pauses and inbox', sql: tables(names) },
+    { version: 2, name: 'publishing by SQL', sql: publishFunction(names) },
+  ].map(({ version, name, sql }) => ({
+    version,
+    name,
+    sql: `${sql.trim()}
+create table if not exists ${names.migrations} (
+  version int primary key,
+  name text not null,
+  applied_at timestamptz not null default clock_timestamp()
+);
+insert into ${names.migrations} (version, name) values (${version}, '${name}') on conflict (version) do nothing;`,
+  }))
+}
+
+function tables(names: Names): string {
+  return `
 create sequence if not exists ${names.sequence};
 create table if not exists ${names.events} (
   -- what a claim looks at comes first
@@ -83,9 +97,47 @@ create table if not exists ${names.inbox} (
   processed_at timestamptz not null default clock_timestamp(),
   primary key (handler, event_id)
 );
-create index if not exists ${names.index}_inbox_age on ${names.inbox} using brin (processed_at);`,
-    },
-  ]
+create index if not exists ${names.index}_inbox_age on ${names.inbox} using brin (processed_at);`
+}
+
+/** For writers in any language, triggers and scripts; what it may be given is docs/table-contract.md. */
+function publishFunction({ publish, events, channel }: Names): string {
+  return `
+create or replace function ${publish}(
+  event_type text,
+  payload jsonb default null,
+  aggregate_type text default null,
+  aggregate_id text default null,
+  event_id text default null,
+  ordering_key text default null,
+  tenant_id text default null,
+  version int default 1,
+  headers jsonb default null,
+  metadata jsonb default null,
+  delay_ms float8 default 0
+) returns text language plpgsql set search_path from current as $aftercommit$
+#variable_conflict use_variable
+declare
+  id text := coalesce(event_id, gen_random_uuid()::text);
+  content json := coalesce(payload, 'null')::json;
+  number bigint;
+begin
+  if event_type is null or event_type = '' then
+    raise exception 'outbox_publish: event_type must not be empty' using errcode = '22023';
+  end if;
+  if ordering_key = '' then
+    raise exception 'outbox_publish: ordering_key must not be empty; leave it out' using errcode = '22023';
+  end if;
+  insert into ${events} (event_id, event_type, aggregate_type, aggregate_id, tenant_id, ordering_key, version, payload,
+    payload_size, headers, metadata, available_at)
+  values (id, event_type, coalesce(aggregate_type, '__GLOBAL__'), aggregate_id, tenant_id, ordering_key,
+    coalesce(version, 1), content, octet_length(content::text), headers::json, metadata::json,
+    statement_timestamp() + coalesce(delay_ms, 0) * interval '1 ms')
+  returning seq into number;
+  perform pg_notify('${channel}', case
+    when delay_ms > 0 then '' when ordering_key is not null then 'ordered' else number::text end);
+  return id;
+end $aftercommit$;`
 }
 
 /** Under a lock that ten instances starting at once wait for; each migration is recorded with its own number. */
@@ -97,33 +149,17 @@ export async function migrate<Client>(
     await driver.queryOn(client, statement('select pg_advisory_xact_lock(hashtextextended($1::text, 0))'), [
       `aftercommit migrate ${names.events}`,
     ])
-    await driver.script(
-      client,
-      `create table if not exists ${names.migrations} (
-        version int primary key, name text not null, applied_at timestamptz not null default clock_timestamp())`,
-    )
-    const missing = await pendingMigrations((sql) => driver.queryOn(client, sql, []), names)
-    for (const migration of missing) {
-      await driver.script(client, migration.sql)
-      await driver.queryOn(
-        client,
-        statement(`insert into ${names.migrations} (version, name) values ($1::int, $2::text)`),
-        [migration.version, migration.name],
-      )
-    }
+    const missing = await pendingMigrations((sql, params) => driver.queryOn(client, sql, params), names)
+    for (const { sql } of missing) await driver.script(client, sql)
     return missing.map((migration) => migration.version)
   })
 }
 
 /** What migrate() would apply; all of them when nothing is there yet. */
-export async function pendingMigrations(
-  query: (sql: Statement) => Promise<readonly Row[]>,
-  names: Names,
-): Promise<readonly Migration[]> {
-  const rows = await query(statement(`select version from ${names.migrations}`)).catch((error) => {
-    if (isServerError(error) && (error.code === '42P01' || error.code === '3F000')) return []
-    throw error
-  })
+export async function pendingMigrations(query: Query, names: Names): Promise<readonly Migration[]> {
+  const [found] = await query(statement('select to_regclass($1::text)::text'), [names.migrations])
+  const isThere = typeof found?.[0] === 'string'
+  const rows = isThere ? await query(statement(`select version from ${names.migrations}`), []) : []
   const applied = new Set(rows.map((row) => Number(row[0])))
   return migrationsFor(names).filter(({ version }) => !applied.has(version))
 }

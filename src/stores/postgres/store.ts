@@ -156,7 +156,7 @@ export class PostgresStore<Client> implements EventStore<Client> {
   }
 
   pendingMigrations(): Promise<readonly Migration[]> {
-    return pendingMigrations((sql) => this.#pool(sql, []), this.#names)
+    return pendingMigrations(this.#pool, this.#names)
   }
 
   transaction<T>(body: (session: TransactionSession<Client>) => Promise<T>, client?: Client): Promise<T> {
