@@ -101,7 +101,7 @@ create index if not exists ${names.index}_inbox_age on ${names.inbox} using brin
 }
 
 /** For writers in any language, triggers and scripts; what it may be given is docs/table-contract.md. */
-function publishFunction({ publish, events, channel }: Names): string {
+function publishFunction({ publish, events, sequence, channel }: Names): string {
   return `
 create or replace function ${publish}(
   event_type text,
@@ -120,7 +120,6 @@ create or replace function ${publish}(
 declare
   id text := coalesce(event_id, gen_random_uuid()::text);
   content json := coalesce(payload, 'null')::json;
-  number bigint;
 begin
   if event_type is null or event_type = '' then
     raise exception 'outbox_publish: event_type must not be empty' using errcode = '22023';
@@ -132,10 +131,9 @@ begin
     payload_size, headers, metadata, available_at)
   values (id, event_type, coalesce(aggregate_type, '__GLOBAL__'), aggregate_id, tenant_id, ordering_key,
     coalesce(version, 1), content, octet_length(content::text), headers::json, metadata::json,
-    statement_timestamp() + coalesce(delay_ms, 0) * interval '1 ms')
-  returning seq into number;
+    statement_timestamp() + coalesce(delay_ms, 0) * interval '1 ms');
   perform pg_notify('${channel}', case
-    when delay_ms > 0 then '' when ordering_key is not null then 'ordered' else number::text end);
+    when delay_ms > 0 then '' when ordering_key is not null then 'ordered' else currval('${sequence}')::text end);
   return id;
 end $aftercommit$;`
 }

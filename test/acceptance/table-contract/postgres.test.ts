@@ -97,6 +97,24 @@ onEveryPostgres('publishing by SQL', (newWorld) => {
     await has(1)
   })
 
+  it('a writer needs no right but to insert, and to draw numbers', async () => {
+    const world = await newWorld()
+    const { has } = await listening(world)
+    const role = `writer_${world.table}`
+    await world.pool.query(`create role ${role};
+      grant insert on ${world.table} to ${role}; grant usage on sequence ${world.table}_seq to ${role}`)
+    const client = await world.pool.connect()
+    try {
+      await client.query(`set role ${role}`)
+      await client.query(`select ${publishOf(world)}('order.placed')`)
+      await expect(client.query(`select * from ${world.table}`)).rejects.toMatchObject({ code: '42501' })
+      await client.query(`reset role; drop owned by ${role}; drop role ${role}`)
+    } finally {
+      client.release()
+    }
+    await has(1)
+  })
+
   it('refuses an empty type, an empty key and an id that exists, and writes nothing', async () => {
     const world = await newWorld()
     const call = (args: string) => world.pool.query(`select ${publishOf(world)}(${args})`)
