@@ -294,7 +294,7 @@ export interface EventStore<Client = unknown> {
   retryDead(filter: EventFilter): Promise<readonly string[]>
   /** Deletes dead rows. Returns their ids. */
   discardDead(filter: EventFilter): Promise<readonly string[]>
-  /** Deletes at most `limit` rows that were done longer ago than that. Returns how many. */
+  /** Deletes at most `limit` rows that were done longer ago than that. Returns how many; fewer is enough for now. */
   pruneDone(olderThanMs: number, limit: number): Promise<number>
   /** Forgets instances not seen for that long; their counters are kept. */
   pruneInstances(olderThanMs: number): Promise<void>

@@ -72,7 +72,6 @@ create table if not exists ${names.events} (
 create index if not exists ${names.index}_fresh on ${names.events} (seq) where ${FRESH};
 create index if not exists ${names.index}_timed on ${names.events} (available_at) where ${TIMED};
 create index if not exists ${names.index}_ordered on ${names.events} (ordering_key, seq) where ${ORDERED};
-create index if not exists ${names.index}_age on ${names.events} using brin (created_at);
 create table if not exists ${names.instances} (
   id text collate "C" primary key,
   host text not null,
@@ -96,8 +95,7 @@ create table if not exists ${names.inbox} (
   event_id text collate "C" not null,
   processed_at timestamptz not null default clock_timestamp(),
   primary key (handler, event_id)
-);
-create index if not exists ${names.index}_inbox_age on ${names.inbox} using brin (processed_at);`
+);`
 }
 
 /** For writers in any language, triggers and scripts; what it may be given is docs/table-contract.md. */

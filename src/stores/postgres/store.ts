@@ -31,7 +31,7 @@ import * as inspecting from './inspect.js'
 import { type Names, namesOf } from './names.js'
 import * as ordering from './ordered.js'
 import { pauseStatements } from './pauses.js'
-import * as pruning from './prune.js'
+import { Pruner } from './prune.js'
 import * as registry from './registry.js'
 import { migrate, migrationsFor, pendingMigrations } from './schema.js'
 import * as settling from './settle.js'
@@ -62,6 +62,8 @@ export class PostgresStore<Client> implements EventStore<Client> {
   readonly #claims: Connection
   readonly #settles: Connection
   readonly #doorbell: Doorbell
+  readonly #done: Pruner
+  readonly #marks: Pruner
   readonly #sql
   /** How many connections it holds. */
   #opened = 0
@@ -91,6 +93,8 @@ export class PostgresStore<Client> implements EventStore<Client> {
       callerTransactions: true,
       concurrentTransactions: driver.pooled,
     }
+    this.#done = new Pruner(this.#pool, this.#names.events, 'done_at', 'status = 1')
+    this.#marks = new Pruner(this.#pool, this.#names.inbox, 'processed_at')
     this.#sql = {
       ...appending.appendStatements(this.#names),
       claims: claiming.claimStatements(this.#names),
@@ -100,7 +104,6 @@ export class PostgresStore<Client> implements EventStore<Client> {
       inspect: inspecting.inspectStatements(this.#names),
       pauses: pauseStatements(this.#names),
       inbox: inboxStatements(this.#names),
-      prune: pruning.pruneStatements(this.#names),
     }
   }
 
@@ -237,7 +240,7 @@ export class PostgresStore<Client> implements EventStore<Client> {
   }
 
   pruneDone(olderThanMs: number, limit: number) {
-    return pruning.pruneDone(this.#sql.prune, this.#pool, olderThanMs, limit)
+    return this.#done.prune(olderThanMs, limit)
   }
 
   async pruneInstances(olderThanMs: number): Promise<void> {
@@ -265,9 +268,8 @@ export class PostgresStore<Client> implements EventStore<Client> {
     return (await this.#pool(this.#sql.inbox.contains, [handler, eventId])).length > 0
   }
 
-  async pruneProcessed(olderThanMs: number, limit: number): Promise<number> {
-    const [row] = await this.#pool(this.#sql.inbox.prune, [olderThanMs, limit])
-    return Number(row?.[0] ?? 0)
+  pruneProcessed(olderThanMs: number, limit: number) {
+    return this.#marks.prune(olderThanMs, limit)
   }
 
   readonly #pool: Query = (sql, params) => this.#driver.query(sql, params)
