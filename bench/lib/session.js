@@ -9,7 +9,7 @@ const SETTINGS = { shared_buffers: '256MB', max_wal_size: '4GB', log_line_prefix
  * A server, and what a bar needs to measure on it. Nothing is left behind, however this process ends: by `end()`,
  * by a signal, or by the death of the process that started it.
  */
-export async function openSession({ repeat, quick = false, profile = false, progress }) {
+export async function openSession({ repeat, rows, quick = false, profile = false, progress }) {
   const server = await startPostgres({ version: 'newest', fsync: true, settings: SETTINGS })
   const databases = new Databases(server.url)
   let over = false
@@ -32,6 +32,7 @@ export async function openSession({ repeat, quick = false, profile = false, prog
     server,
     databases,
     repeat,
+    rows,
     size: (full, small) => (quick ? small : full),
     say: (text) => progress.say(text),
     child: (job) => runChild(profiled(job)),
