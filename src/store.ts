@@ -294,8 +294,8 @@ export interface EventStore<Client = unknown> {
   retryDead(filter: EventFilter): Promise<readonly string[]>
   /** Deletes dead rows. Returns their ids. */
   discardDead(filter: EventFilter): Promise<readonly string[]>
-  /** Deletes at most `limit` rows that were done longer ago than that. Returns how many; fewer is enough for now. */
-  pruneDone(olderThanMs: number, limit: number): Promise<number>
+  /** Deletes at most `limit` rows that were done longer ago than that. Returns how many; fewer when no more are left. */
+  pruneDone(olderThanMs: number, limit: number, signal?: AbortSignal): Promise<number>
   /** Forgets instances not seen for that long; their counters are kept. */
   pruneInstances(olderThanMs: number): Promise<void>
 
@@ -308,6 +308,6 @@ export interface EventStore<Client = unknown> {
   /** Notes in the transaction that this handler has seen the event; false when it had before. Waits for a concurrent one. */
   markProcessed(client: Client, handler: string, eventId: string): Promise<boolean>
   isProcessed(handler: string, eventId: string): Promise<boolean>
-  /** Deletes at most `limit` marks older than that. Returns how many. */
-  pruneProcessed(olderThanMs: number, limit: number): Promise<number>
+  /** Deletes at most `limit` marks older than that. Returns how many; fewer when no more are left. */
+  pruneProcessed(olderThanMs: number, limit: number, signal?: AbortSignal): Promise<number>
 }

@@ -117,6 +117,13 @@ describe('an event without a schema', () => {
 })
 
 describe('ordering, tenant and aggregate', () => {
+  it('gives two aggregates two keys, whatever colons their types and ids hold', () => {
+    const keyOf = (aggregateType: string, id: string) =>
+      defineEvent('a', { aggregateType, aggregateId: () => id, ordered: true })(1).toEnvelope().orderingKey
+    expect(keyOf('a:b', 'c')).toBe('a%3Ab:c')
+    expect(new Set([keyOf('a:b', 'c'), keyOf('a', 'b:c'), keyOf('a%3Ab', 'c')]).size).toBe(3)
+  })
+
   it('orders by aggregate type and id', () => {
     const Placed = defineEvent<Order>('a', {
       aggregateType: 'order',

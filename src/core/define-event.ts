@@ -202,7 +202,9 @@ class Definition {
 
   #orderedKey(aggregateType: string, aggregateId: string | undefined): string | undefined {
     if (!this.#options.ordered) return undefined
-    if (aggregateId !== undefined) return `${aggregateType}:${aggregateId}`
+    // A colon in the type must not make two aggregates look like one.
+    if (aggregateId !== undefined)
+      return `${aggregateType.replace(/[%:]/g, encodeURIComponent)}:${aggregateId}`
     throw new InvalidEventError('orderingKey', 'an ordered event needs an aggregateId', {
       eventType: this.#eventType,
     })

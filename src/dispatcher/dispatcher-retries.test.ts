@@ -144,18 +144,21 @@ describe('Dispatcher: RetryAfter', () => {
     expect(outcomes).toMatchObject([{ outcome: 'retry', attempts: 1, delayMs: 100, handledBy: ['fine'] }])
   })
 
-  it.each([
-    ['NaN', Number.NaN],
-    ['less than nothing', -5],
-    ['for ever', Number.POSITIVE_INFINITY],
-  ])('with a delay of %s waits a minute', async (_, delayMs) => {
+  it('with a moment that has passed means at once', async () => {
     const { on, cold, settle, outcomes, dispatcher } = dispatcherWorld()
-    on('note', throwing(new RetryAfter(delayMs)))
+    on('note', throwing(new RetryAfter(-5)))
     dispatcher.resume()
     cold(named('a'))
     await settle()
-    expect(outcomes).toMatchObject([{ outcome: 'retry', attempts: 0, delayMs: 60_000 }])
+    expect(outcomes).toMatchObject([{ outcome: 'retry', attempts: 0, delayMs: 0 }])
   })
+
+  it.each([Number.NaN, Number.POSITIVE_INFINITY, new Date(), '30', undefined])(
+    'refuses %s as a delay',
+    (delay) => {
+      expect(() => new RetryAfter(delay as number)).toThrow(/RetryAfter: takes a number of milliseconds/)
+    },
+  )
 
   it('can come from an interceptor too', async () => {
     const interceptors = [{ beforeDispatch: throwing(new RetryAfter(77)) }]

@@ -54,6 +54,27 @@ function world(write: (batch: string[], call: number) => unknown = () => {}): Wo
 }
 
 describe('Settler: batches', () => {
+  it('never writes two outcomes of one event with one statement: the answer could not tell them apart', async () => {
+    const { settler, clock, batches, outcomes } = world((_, call) =>
+      call === 0 ? new Set(['e1']) : undefined,
+    )
+    settler.add(done(0), null)
+    settler.add(done(1), null)
+    settler.add({ eventId: 'e1', token: 'test:2', outcome: 'release', delayMs: 0 }, null)
+    settler.add(done(2), null)
+    await clock.advance(10)
+    expect(batches).toEqual([
+      ['e0', 'e1'],
+      ['e1', 'e2'],
+    ])
+    expect(outcomes).toEqual([
+      { id: 'e0', settled: true },
+      { id: 'e1', settled: false },
+      { id: 'e1', settled: true },
+      { id: 'e2', settled: true },
+    ])
+  })
+
   it('waits five milliseconds for company', async () => {
     const { add, clock, batches } = world()
     add(0, 1)

@@ -142,7 +142,16 @@ export class Settler {
     const bad = this.#entries.findIndex((entry) => entry.bad)
     const most = this.#alone > 0 || bad === 0 ? 1 : bad > 0 ? Math.min(bad, BATCH) : BATCH
     if (this.#alone > 0) this.#alone--
-    return this.#entries.splice(0, most)
+    return this.#entries.splice(0, this.#distinct(most))
+  }
+
+  /** The answer names events, not claims: two outcomes of one event never go together. */
+  #distinct(most: number): number {
+    const ids = new Set<string>()
+    for (const { settlement } of this.#entries) {
+      if (ids.size === most || ids.size === ids.add(settlement.eventId).size) break
+    }
+    return ids.size
   }
 
   #putBack(batch: Entry[]): void {

@@ -45,6 +45,17 @@ async function settle(outbox: TestOutbox): Promise<void> {
   }
 }
 
+describe('exactlyOnce: what it is given', () => {
+  it.each([
+    ['no handler', undefined, createTestOutbox(), /handler: must be a function/],
+    ['a handler without handle', { name: 'x' }, createTestOutbox(), /handler: must be a function/],
+    ['no outbox', book, undefined, /must be an outbox/],
+    ['something else for an outbox', book, { store: {} }, /must be an outbox/],
+  ])('refuses %s at once', (_, handler, outbox, message) => {
+    expect(() => exactlyOnce(handler as never, outbox as never)).toThrow(message)
+  })
+})
+
 describe('exactlyOnce: a function for outbox.on()', () => {
   it('gets the transaction beside the rest of the context', async () => {
     const outbox = createTestOutbox({ dispatcher: { createScope: () => 'scope' } })

@@ -1,9 +1,10 @@
 import { runHandling } from '../ambient.js'
 import type { EventHandler } from '../bus.js'
 import type { EventEnvelope } from '../core/envelope.js'
+import { InvalidSettingError } from '../core/errors.js'
 import type { HandlerContext } from '../handler.js'
 import type { Transaction } from '../transaction.js'
-import { checkName, type InboxOptions, nameFor } from './handler-name.js'
+import { checkHandler, checkName, type InboxOptions, nameFor } from './handler-name.js'
 import type { OutboxLike } from './processed-events.js'
 
 export interface ExactlyOnceContext<Client> extends HandlerContext {
@@ -42,6 +43,10 @@ export function exactlyOnce<T, Client>(
   outbox: OutboxLike<Client>,
   options: InboxOptions = {},
 ): ((event: EventEnvelope<T>, context: HandlerContext) => Promise<void>) | EventHandler<T> {
+  checkHandler(handler, 'exactlyOnce(handler, outbox)')
+  if (typeof outbox?.store?.markProcessed !== 'function' || typeof outbox.transaction !== 'function') {
+    throw new InvalidSettingError('outbox', 'must be an outbox: exactlyOnce(handler, outbox)')
+  }
   const once = (
     name: string,
     event: EventEnvelope<T>,

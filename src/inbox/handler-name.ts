@@ -14,6 +14,14 @@ export function checkName(name: unknown): string {
   )
 }
 
+/** A function for `outbox.on`, or `{ name, handle }` for a bus. */
+export function checkHandler(handler: unknown, usage: string): void {
+  const handle =
+    typeof handler === 'object' && handler !== null ? (handler as { handle?: unknown }).handle : handler
+  if (typeof handle === 'function') return
+  throw new InvalidSettingError('handler', `must be a function, or { name, handle } for a bus: ${usage}`)
+}
+
 /** Without a name all handlers of an event would share one mark, and only the first would ever run. */
 export function nameFor(options: InboxOptions, context: { readonly handler: string } | undefined): string {
   if (context) return options.name ?? context.handler

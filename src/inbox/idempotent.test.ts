@@ -19,6 +19,15 @@ function context(handler: string): HandlerContext {
   return { handler, attempt: 1, signal: new AbortController().signal, log: recordingLogger(), scope: null }
 }
 
+describe('idempotent: what it is given', () => {
+  it('refuses what is no handler, and what keeps no marks, at once', () => {
+    expect(() => idempotent(undefined as never, memoryProcessedEvents())).toThrow(
+      /handler: must be a function/,
+    )
+    expect(() => idempotent(() => {}, createTestOutbox() as never)).toThrow(/processedEvents\(outbox\)/)
+  })
+})
+
 describe('idempotent: a function for outbox.on()', () => {
   it('skips what it has processed, by event and by handler', async () => {
     const marks = memoryProcessedEvents()

@@ -1,7 +1,8 @@
 import type { EventHandler } from '../bus.js'
 import type { EventEnvelope } from '../core/envelope.js'
+import { InvalidSettingError } from '../core/errors.js'
 import type { HandlerContext, HandlerFunction } from '../handler.js'
-import { checkName, type InboxOptions, nameFor } from './handler-name.js'
+import { checkHandler, checkName, type InboxOptions, nameFor } from './handler-name.js'
 import type { ProcessedEventStore } from './processed-events.js'
 
 /**
@@ -20,6 +21,10 @@ export function idempotent<T>(
   store: ProcessedEventStore,
   options: InboxOptions = {},
 ): HandlerFunction<T> | EventHandler<T> {
+  checkHandler(handler, 'idempotent(handler, store)')
+  if (typeof store?.contains !== 'function' || typeof store.markProcessed !== 'function') {
+    throw new InvalidSettingError('store', 'must keep marks: idempotent(handler, processedEvents(outbox))')
+  }
   const once = async (name: string, event: EventEnvelope<T>, handle: () => unknown): Promise<boolean> => {
     if (await store.contains(name, event.eventId)) return false
     await handle()

@@ -1,7 +1,9 @@
 import { type Clock, systemClock } from '../core/clock.js'
 import { InvalidSettingError } from '../core/errors.js'
+import { EventId } from '../core/event-id.js'
 import type { EventStore } from '../store.js'
 import type { Transaction } from '../transaction.js'
+import { checkName } from './handler-name.js'
 
 /** What each handler has processed. One handler does not see the marks of another. */
 export interface ProcessedEventStore {
@@ -33,8 +35,10 @@ export function processedEvents<Client>(outbox: OutboxLike<Client>): ProcessedEv
   const { store, clock = systemClock } = outbox
   return {
     contains: (handler, eventId) => store.isProcessed(handler, eventId),
-    markProcessed: (handler, eventId) =>
-      outbox.transaction(async (tx) => void (await store.markProcessed(tx.client, handler, eventId))),
+    async markProcessed(handler, eventId) {
+      const mark = [checkName(handler), EventId.from(eventId)] as const
+      await outbox.transaction((tx) => store.markProcessed(tx.client, ...mark))
+    },
     async deleteBefore(date) {
       const before = timeOf(date)
       for (let deleted = 0; ; ) {

@@ -9,16 +9,16 @@ export type DeadLetterSelection = string | { readonly eventType: string } | { re
 export class DeadLetters {
   readonly #store: Pick<EventStore, 'list' | 'retryDead' | 'discardDead'>
   readonly #logger: Logger
-  readonly #onRetried: () => void
+  readonly #onChanged: () => void
 
   constructor(
     store: Pick<EventStore, 'list' | 'retryDead' | 'discardDead'>,
     logger: Logger,
-    onRetried: () => void,
+    onChanged: () => void,
   ) {
     this.#store = store
     this.#logger = logger
-    this.#onRetried = onRetried
+    this.#onChanged = onChanged
   }
 
   /** In the order in which they were written; 100 at a time unless told. */
@@ -35,7 +35,7 @@ export class DeadLetters {
       { act: 'retry', event_ids: ids.slice(0, 100), count: ids.length },
       'dead letters retried',
     )
-    if (ids.length > 0) this.#onRetried()
+    if (ids.length > 0) this.#onChanged()
     return ids
   }
 
@@ -46,6 +46,8 @@ export class DeadLetters {
       { act: 'discard', event_ids: ids.slice(0, 100), count: ids.length },
       'dead letters discarded',
     )
+    // An ordering key may have waited for it.
+    if (ids.length > 0) this.#onChanged()
     return ids
   }
 }

@@ -116,6 +116,22 @@ describe('ordering keys', () => {
     }
   })
 
+  it('go on at once when the dead event that halted their key is discarded', async () => {
+    const { outbox, clock, started, broken } = world({
+      ordering: { onDead: 'halt' },
+      retry: { maxAttempts: 1 },
+    })
+    broken.add('a1')
+    await outbox.start()
+    await publish(outbox, 'a1 a2')
+    await clock.advance(1_000)
+    expect(started).toEqual(['a1'])
+    await outbox.deadLetters.discard({ all: true })
+    await clock.advance(0)
+    expect(started).toEqual(['a1', 'a2'])
+    await stopped(clock, outbox)
+  })
+
   it('by consumeOne come one event at a time, and the others of the run are free meanwhile', async () => {
     const { outbox, started, store } = world()
     await publish(outbox, 'a1 a2 a3')

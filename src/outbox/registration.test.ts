@@ -32,6 +32,21 @@ describe('registrationOf', () => {
     expect(found.map(({ definition }) => definition)).toEqual([undefined, Placed, undefined, Placed])
   })
 
+  it.each(['order*', '*.placed', 'order.*.placed', 'order.**', '**', '.*'])(
+    'refuses the pattern %s',
+    (route) => {
+      expect(() => registrationOf(route, 'note', nothing, {})).toThrow(/there are 'order\.\*'/)
+      expect(() => registrationOf({ aggregateType: 'a', type: route }, 'note', nothing, {})).toThrow(
+        /pattern/,
+      )
+    },
+  )
+
+  it('refuses options that are no options', () => {
+    expect(() => registrationOf('a', 'note', nothing, null as never)).toThrow(/options as an object/)
+    expect(on({ exclusive: 'no' })).toThrow(/exclusive: must be true or false/)
+  })
+
   it('fills in what is not given: no limits, no timeout, the retries of the outbox', () => {
     const { registration } = registrationOf('a', 'note', nothing, {})
     expect(registration).toMatchObject({ exclusive: false, timeoutMs: 0 })

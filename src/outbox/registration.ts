@@ -23,6 +23,9 @@ interface Registered {
 
 const NAME = 'must be a string of 1 to 255 characters without control characters'
 
+const PATTERN = /^([^*]+\.)?\*$/
+const PATTERNS = "this pattern: there are 'order.*' (all that begins with 'order.') and '*'"
+
 function isName(value: unknown): value is string {
   return typeof value === 'string' && value.length >= 1 && value.length <= 255 && isClean(value)
 }
@@ -39,6 +42,8 @@ export function registrationOf(
   options: HandlerOptions,
 ): Registered {
   checkHandler(name, handle, 'on(event, name, handler)')
+  if (typeof options !== 'object' || options === null)
+    throw new InvalidSettingError(`handler ${name}`, 'takes its options as an object')
   known('', options, ['timeoutMs', 'exclusive', 'concurrency', 'retry'])
   const { timeoutMs, concurrency, exclusive, retry } = checkedOptions(options)
   const lane = concurrency === Number.POSITIVE_INFINITY ? undefined : new Gate(concurrency)
@@ -79,6 +84,9 @@ function checkHandler(name: unknown, handle: unknown, usage: string): void {
 }
 
 function checkedOptions(options: HandlerOptions) {
+  if (options.exclusive !== undefined && typeof options.exclusive !== 'boolean') {
+    throw new InvalidSettingError('exclusive', 'must be true or false')
+  }
   const { timeoutMs = 0, exclusive = false, concurrency = Number.POSITIVE_INFINITY, retry } = options
   if (!Number.isFinite(timeoutMs) || timeoutMs < 0) {
     throw new InvalidSettingError('timeoutMs', 'must be a number of milliseconds')
@@ -117,6 +125,9 @@ function routeOf(
   const eventType = definition ? definition.eventType : (type as string)
   if (!isName(eventType)) {
     throw new InvalidSettingError(`handler ${name}`, `needs an event: a definition, or a name, which ${NAME}`)
+  }
+  if (eventType.includes('*') && !PATTERN.test(eventType)) {
+    throw new InvalidSettingError(`handler ${name}`, `cannot have ${PATTERNS}`)
   }
   const aggregateType = bound ? route.aggregateType : null
   if (aggregateType !== null && !isName(aggregateType)) throw new InvalidSettingError('aggregateType', NAME)

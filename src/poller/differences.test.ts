@@ -29,4 +29,13 @@ describe('differingTypes', () => {
     expect(differingTypes([one, two])).toEqual(['order.placed'])
     expect(differingTypes([instance({ '*': ['a'] }), instance({ '*': ['b'] })])).toEqual(['*'])
   })
+
+  it.each([
+    ['a wider pattern', { 'order.*': ['x'] }, { 'order.paid.*': ['y'] }, 'order.paid.*'],
+    ['everything', { '*': ['x'] }, { 'order.*': ['y'] }, 'order.*'],
+    ['one aggregate type', { 'order/placed': ['x'] }, { placed: ['y'] }, 'order/placed'],
+  ])('compares a route with %s', (_, one, two, route) => {
+    expect(differingTypes([instance(one), instance(two)])).toEqual([route])
+    expect(differingTypes([instance(one), instance(one)])).toEqual([])
+  })
 })

@@ -1,4 +1,4 @@
-import { covers, isPattern } from '../dispatcher/routing.js'
+import { covers } from '../dispatcher/routing.js'
 import type { InstanceRecord } from '../store.js'
 
 /**
@@ -12,8 +12,13 @@ export function differingTypes(instances: readonly Pick<InstanceRecord, 'handler
     .sort()
 }
 
-/** The handlers of the type, as one text; empty when the instance has none. */
-function namesFor(type: string, { handlers }: Pick<InstanceRecord, 'handlers'>): string {
-  const names = Object.entries(handlers).flatMap(([route, some]) => (covers(route, type) ? some : []))
-  return isPattern(type) && !handlers[type] ? '' : [...new Set(names)].sort().join('\n')
+/** The handlers of the route, as one text; empty when the instance has none. */
+function namesFor(route: string, { handlers }: Pick<InstanceRecord, 'handlers'>): string {
+  const names = Object.entries(handlers).flatMap(([other, some]) => (coversRoute(other, route) ? some : []))
+  return [...new Set(names)].sort().join('\n')
+}
+
+/** A route without an aggregate type (`order/order.placed` has one) also stands for those that have one. */
+function coversRoute(route: string, other: string): boolean {
+  return covers(route, other) || covers(route, other.slice(other.indexOf('/') + 1))
 }

@@ -191,6 +191,33 @@ describe('Janitor: cleaning', () => {
     expect(times('pruneDone')).toHaveLength(3)
   })
 
+  it('rests as long as each batch took, and not when it is to stop', async () => {
+    const { janitor, clock, times } = world({
+      pruned: Array(1_000).fill(1_000),
+      onCall: (what) =>
+        what === 'pruneDone' ? new Promise<void>((go) => clock.setTimer(go, 50)) : undefined,
+    })
+    await janitor.start()
+    await clock.advance(60_000)
+    await clock.advance(1_000)
+    expect(times('pruneDone').slice(0, 4)).toEqual([60_000, 60_100, 60_200, 60_300])
+    const stopping = janitor.stop()
+    await clock.advance(50)
+    await stopping
+    expect(clock.timerCount).toBe(0)
+  })
+
+  it('looks for old rows ten times in the time they are kept, and once an hour at least', async () => {
+    const { janitor, clock, times } = world({ doneMs: 7 * 24 * 3_600_000 })
+    await janitor.start()
+    await clock.advance(3 * 3_600_000)
+    expect(times('pruneDone')).toEqual([60_000, 3_660_000, 7_260_000])
+    const short = world({ doneMs: 1_800_000 })
+    await short.janitor.start()
+    await short.clock.advance(600_000)
+    expect(short.times('pruneDone')).toEqual([60_000, 240_000, 420_000, 600_000])
+  })
+
   it('stops pruning in the middle of it', async () => {
     const { janitor, clock, times } = world({ pruned: Array(1_000).fill(1_000), onCall: () => tick() })
     await janitor.start()

@@ -6,6 +6,8 @@ import { differingTypes } from './differences.js'
 import type { Poller } from './poller.js'
 
 const PRUNE_BATCH = 1_000
+/** What is to go is looked for this often in the time it is kept, and at least this often. */
+const PRUNES = { perRetention: 10, everyMs: 3_600_000 }
 export const REGISTERED_MS = 7 * 24 * 3_600_000
 
 export interface JanitorOptions {
@@ -35,6 +37,9 @@ export class Janitor {
   #busy: Promise<void> | null = null
   #cleaning: Promise<void> | null = null
   #cleanedAt = Number.NEGATIVE_INFINITY
+  #prunedAt = { done: Number.NEGATIVE_INFINITY, marks: Number.NEGATIVE_INFINITY }
+  #halting = new AbortController()
+  #endRest: (() => void) | null = null
   /** Event types for which live instances have different handlers. */
   differences: readonly string[] = []
 
@@ -51,6 +56,7 @@ export class Janitor {
     await this.#options.heartbeat(false)
     this.#registered = true
     this.#running = true
+    this.#halting = new AbortController()
     this.#cleanedAt = this.#options.clock.monotonic()
     this.#next()
   }
@@ -58,6 +64,8 @@ export class Janitor {
   /** Begins nothing new. Resolves when nothing is under way. */
   async halt(): Promise<void> {
     this.#running = false
+    this.#halting.abort()
+    this.#endRest?.()
     this.#timer?.cancel()
     this.#timer = null
     await this.#busy
@@ -79,7 +87,12 @@ export class Janitor {
   /** Takes what no instance can handle, so that it ends in plain sight. Returns how many. */
   async claimUnroutable(): Promise<number> {
     const { store, poller, routes, unroutableGraceMs } = this.#options
-    const known = union([routes.filter(), ...(await store.instances(REGISTERED_MS)).map((one) => one.accept)])
+    const own = routes.filter()
+    // What is paused waits, whoever could handle it.
+    const paused = own.except ?? []
+    if (paused.includes('*')) return 0
+    const waiting = { names: paused, versions: [], prefixes: [] }
+    const known = union([own, waiting, ...(await store.instances(REGISTERED_MS)).map((one) => one.accept)])
     return poller.claimUnroutable(known, unroutableGraceMs)
   }
 
@@ -116,14 +129,33 @@ export class Janitor {
     if (alive.some((one) => one.id < this.#options.instance)) return
     await this.claimUnroutable()
     await store.pruneInstances(REGISTERED_MS)
-    if (doneMs > 0) await this.#prune(() => store.pruneDone(doneMs, PRUNE_BATCH))
-    await this.#prune(() => store.pruneProcessed(processedMs, PRUNE_BATCH))
+    const { signal } = this.#halting
+    if (doneMs > 0) await this.#prune('done', doneMs, () => store.pruneDone(doneMs, PRUNE_BATCH, signal))
+    await this.#prune('marks', processedMs, () => store.pruneProcessed(processedMs, PRUNE_BATCH, signal))
   }
 
-  async #prune(batch: () => Promise<number>): Promise<void> {
-    while (this.#running) {
-      if ((await batch()) < PRUNE_BATCH) return
+  /** Rests as long as it works: what it deletes is no hurry, and the database has others to serve. */
+  async #prune(what: 'done' | 'marks', keptMs: number, batch: () => Promise<number>): Promise<void> {
+    const { clock } = this.#options
+    let began = clock.monotonic()
+    if (began - this.#prunedAt[what] < Math.min(keptMs / PRUNES.perRetention, PRUNES.everyMs)) return
+    this.#prunedAt[what] = began
+    while (this.#running && (await batch()) >= PRUNE_BATCH) {
+      await this.#rest(clock.monotonic() - began)
+      began = clock.monotonic()
     }
+  }
+
+  async #rest(ms: number): Promise<void> {
+    if (ms <= 0 || !this.#running) return
+    await new Promise<void>((resolve) => {
+      const timer = this.#options.clock.setTimer(resolve, ms)
+      this.#endRest = () => {
+        timer.cancel()
+        resolve()
+      }
+    })
+    this.#endRest = null
   }
 
   /** Of those the one with the lowest id cleans up. */

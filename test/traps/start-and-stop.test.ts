@@ -121,6 +121,21 @@ describe('a start that fails', () => {
     await until('it is handled', () => handled.includes(id))
   })
 
+  it('is not the only one that says so', async () => {
+    const { outbox } = outboxOn(poolOn(await emptyDatabase()))
+    outbox.on('thing.happened', 'see', () => {})
+    const calls = [
+      () => outbox.pause(),
+      () => outbox.resume(),
+      () => outbox.paused(),
+      () => outbox.drain(),
+      () => outbox.stats(),
+      () => outbox.enqueue(event()),
+      () => outbox.deadLetters.list(),
+    ]
+    for (const call of calls) await expect(call(), String(call)).rejects.toBeInstanceOf(StoreNotMigratedError)
+  })
+
   it('for want of a schema says so too', async () => {
     const { outbox } = outboxOn(poolOn(await emptyDatabase()), {}, { schema: 'elsewhere' })
     await expect(outbox.start()).rejects.toBeInstanceOf(StoreNotMigratedError)

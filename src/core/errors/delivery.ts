@@ -1,5 +1,6 @@
 import { quoteText } from '../text.js'
 import { AftercommitError, nameErrors } from './base.js'
+import { InvalidSettingError } from './setup.js'
 
 /** No instance has a handler for the event. */
 export class UnroutableEventError extends AftercommitError {
@@ -95,9 +96,14 @@ export class RetryAfter extends AftercommitError {
 
   readonly delayMs: number
 
+  /** A moment that has passed means at once. Throws InvalidSettingError when it is no number of milliseconds. */
   constructor(delayMs: number, message?: string, options?: { cause?: unknown }) {
-    super('RETRY_AFTER', message ?? `The handler asked to be called again in ${delayMs} ms.`, options)
-    this.delayMs = delayMs
+    if (!Number.isFinite(delayMs)) {
+      throw new InvalidSettingError('RetryAfter', 'takes a number of milliseconds, for example 60_000')
+    }
+    const wait = Math.max(0, delayMs)
+    super('RETRY_AFTER', message ?? `The handler asked to be called again in ${wait} ms.`, options)
+    this.delayMs = wait
   }
 }
 

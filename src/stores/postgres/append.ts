@@ -81,6 +81,7 @@ export async function append(
 export function lateAppends(
   sql: Statements,
   late: NonNullable<DriverSession<unknown>['late']>,
+  explain: (error: unknown) => unknown,
 ): NonNullable<TransactionSession<unknown>['appendLater']> {
   let waiting: LateAppend[] = []
   let count = 0
@@ -101,7 +102,7 @@ export function lateAppends(
       },
       explain: (error) => {
         const ids = idsThatExist(error, rows)
-        return ids.length > 0 ? new DuplicateEventError(ids) : error
+        return ids.length > 0 ? new DuplicateEventError(ids) : explain(error)
       },
     }
   }

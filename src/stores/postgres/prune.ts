@@ -1,8 +1,7 @@
 import { type Query, type Statement, statement } from './driver.js'
 
-/** Pages that one statement looks through, and one call when it finds little. */
+/** Pages that one statement looks through. */
 const WINDOW = 128
-const MOST_PAGES = 32 * WINDOW
 
 /**
  * Deletes old rows page by page, going round the table: no index is needed, no page is visited again for the rows
@@ -27,10 +26,10 @@ with gone as (
 select count(*), pg_relation_size('${table}'::regclass) / current_setting('block_size')::int from gone`)
   }
 
-  /** Returns how many it deleted. Fewer than `limit`: that is enough for now. */
-  async prune(olderThanMs: number, limit: number): Promise<number> {
+  /** Returns how many it deleted: fewer than `limit` when it has gone all the way round, or the signal aborted. */
+  async prune(olderThanMs: number, limit: number, signal?: AbortSignal): Promise<number> {
     let count = 0
-    for (let visited = WINDOW; ; visited += WINDOW) {
+    for (let visited = WINDOW; !signal?.aborted; visited += WINDOW) {
       const window = [`(${this.#page},0)`, `(${this.#page + WINDOW},0)`]
       const [row = []] = await this.#query(this.#statement, [...window, olderThanMs, limit - count])
       const pages = Number(row[1])
@@ -38,7 +37,8 @@ select count(*), pg_relation_size('${table}'::regclass) / current_setting('block
       if (count >= limit) return count
       this.#page += WINDOW
       if (this.#page >= pages) this.#page = 0
-      if (visited >= Math.min(pages, MOST_PAGES)) return count
+      if (visited >= pages) break
     }
+    return count
   }
 }

@@ -25,7 +25,7 @@ import * as appending from './append.js'
 import * as claiming from './claim.js'
 import { behindPooler, Connection } from './connections.js'
 import { Doorbell } from './doorbell.js'
-import type { PostgresDriver, Query } from './driver.js'
+import { isServerError, type PostgresDriver, type Query } from './driver.js'
 import { inboxStatements } from './inbox.js'
 import * as inspecting from './inspect.js'
 import { type Names, namesOf } from './names.js'
@@ -165,7 +165,7 @@ export class PostgresStore<Client> implements EventStore<Client> {
   transaction<T>(body: (session: TransactionSession<Client>) => Promise<T>, client?: Client): Promise<T> {
     this.#guard()
     return this.#driver.transaction((session) => {
-      if (session.late) session.appendLater = appending.lateAppends(this.#sql, session.late)
+      if (session.late) session.appendLater = appending.lateAppends(this.#sql, session.late, this.#reason)
       return body(session)
     }, client)
   }
@@ -190,23 +190,23 @@ export class PostgresStore<Client> implements EventStore<Client> {
   }
 
   claim(request: ClaimRequest) {
-    return claiming.claim(this.#sql.claims, this.#claims.query, request)
+    return claiming.claim(this.#sql.claims, this.#claim, request)
   }
 
   claimOrdered(request: OrderedClaimRequest) {
-    return ordering.claimOrdered(this.#sql.ordered, this.#claims.query, request)
+    return ordering.claimOrdered(this.#sql.ordered, this.#claim, request)
   }
 
   claimUnroutable(request: UnroutableRequest) {
-    return claiming.claimUnroutable(this.#sql.claims, this.#claims.query, request)
+    return claiming.claimUnroutable(this.#sql.claims, this.#claim, request)
   }
 
   settleIfLeased(settlements: readonly Settlement[], keepDone: boolean) {
-    return settling.settleIfLeased(this.#sql.settles, this.#settles.query, settlements, keepDone)
+    return settling.settleIfLeased(this.#sql.settles, this.#settle, settlements, keepDone)
   }
 
   renewIfLeased(claims: readonly Claim[], leaseMs: number) {
-    return settling.renewIfLeased(this.#sql.settles, this.#settles.query, claims, leaseMs)
+    return settling.renewIfLeased(this.#sql.settles, this.#settle, claims, leaseMs)
   }
 
   async ring(ring: Ring): Promise<void> {
@@ -218,11 +218,11 @@ export class PostgresStore<Client> implements EventStore<Client> {
   }
 
   instances(seenWithinMs: number) {
-    return registry.instances(this.#sql.registry, this.#settles.query, seenWithinMs)
+    return registry.instances(this.#sql.registry, this.#settle, seenWithinMs)
   }
 
   stats() {
-    return inspecting.stats(this.#sql.inspect, this.#settles.query)
+    return inspecting.stats(this.#sql.inspect, this.#settle)
   }
 
   list(filter: EventFilter) {
@@ -239,16 +239,16 @@ export class PostgresStore<Client> implements EventStore<Client> {
     return rows.map((row) => row[0] as string)
   }
 
-  pruneDone(olderThanMs: number, limit: number) {
-    return this.#done.prune(olderThanMs, limit)
+  pruneDone(olderThanMs: number, limit: number, signal?: AbortSignal) {
+    return this.#done.prune(olderThanMs, limit, signal)
   }
 
   async pruneInstances(olderThanMs: number): Promise<void> {
-    await this.#settles.query(this.#sql.registry.prune, [olderThanMs])
+    await this.#settle(this.#sql.registry.prune, [olderThanMs])
   }
 
   async paused(): Promise<readonly string[]> {
-    const rows = await this.#settles.query(this.#sql.pauses.paused, [])
+    const rows = await this.#settle(this.#sql.pauses.paused, [])
     return rows.map((row) => row[0] as string)
   }
 
@@ -268,14 +268,28 @@ export class PostgresStore<Client> implements EventStore<Client> {
     return (await this.#pool(this.#sql.inbox.contains, [handler, eventId])).length > 0
   }
 
-  pruneProcessed(olderThanMs: number, limit: number) {
-    return this.#marks.prune(olderThanMs, limit)
+  pruneProcessed(olderThanMs: number, limit: number, signal?: AbortSignal) {
+    return this.#marks.prune(olderThanMs, limit, signal)
   }
 
-  readonly #pool: Query = (sql, params) => this.#driver.query(sql, params)
+  readonly #pool: Query = (sql, params) => this.#driver.query(sql, params).catch(this.#explain)
+
+  readonly #claim: Query = (sql, params) => this.#claims.query(sql, params).catch(this.#explain)
+  readonly #settle: Query = (sql, params) => this.#settles.query(sql, params).catch(this.#explain)
 
   #on(client: Client): Query {
-    return (sql, params) => this.#driver.queryOn(client, sql, params)
+    return (sql, params) => this.#driver.queryOn(client, sql, params).catch(this.#explain)
+  }
+
+  /** Whoever forgot to migrate is told so. */
+  readonly #reason = (error: unknown): unknown => {
+    const missing = isServerError(error) && (error.code === '42P01' || error.code === '3F000')
+    const ours = missing && String((error as { message?: unknown }).message).includes(this.#names.index)
+    return ours ? new StoreNotMigratedError() : error
+  }
+
+  readonly #explain = (error: unknown): never => {
+    throw this.#reason(error)
   }
 
   /** With a newer version some of them may be missing while a deploy is under way; the first is what all stand on. */
