@@ -4,12 +4,14 @@ import { spawnSync } from 'node:child_process'
 import fs from 'node:fs'
 import os from 'node:os'
 import path from 'node:path'
+import { countSuites, matrixOf } from './matrix.mjs'
 import { environmentFor, findNode24 } from './node-24.mjs'
 
 const root = path.resolve(import.meta.dirname, '..')
 const vitest = path.join(root, 'node_modules', 'vitest', 'vitest.mjs')
 const total = { passed: 0, failed: 0, skipped: 0 }
 const failures = []
+const suites = new Map()
 
 if (run(process.execPath, [path.join(root, 'scripts', 'build.mjs')]) === 0) {
   const node24 = findNode24()
@@ -21,6 +23,7 @@ if (run(process.execPath, [path.join(root, 'scripts', 'build.mjs')]) === 0) {
   total.failed++
 }
 
+printMatrix()
 if (failures.length > 0) console.log(`\nFailed:\n${failures.join('\n')}\n`)
 console.log(`${total.passed} passed, ${total.failed} failed, ${total.skipped} skipped`)
 process.exitCode = total.failed > 0 ? 1 : 0
@@ -47,6 +50,16 @@ function count(report, status, version) {
   total.skipped += (result?.numPendingTests ?? 0) + (result?.numTodoTests ?? 0)
   total.failed += failed === 0 && status !== 0 ? 1 : failed
   for (const file of result?.testResults ?? []) noteFailures(file, version)
+  suites.set(version, countSuites(result?.testResults ?? []))
+}
+
+/** With the whole suite an empty cell is a failure; with a part of it there are many. */
+function printMatrix() {
+  const { lines, empty } = matrixOf(suites)
+  if (lines.length > 0) console.log(`\n${lines.join('\n')}\n`)
+  if (process.argv.length > 2 || empty.length === 0) return
+  failures.push(...empty.map((cell) => `- the conformance suite was not run: ${cell}`))
+  total.failed += empty.length
 }
 
 /** Repeated below both runs: a failure of the first one is thousands of lines above the end. */

@@ -1,0 +1,43 @@
+import mysql from 'mysql2/promise'
+import { mysqlStore } from '../../../dist/stores/mysql/index.js'
+import { ORDERS } from '../payload.js'
+
+const BARE =
+  'create table bare (id bigint primary key, payload longtext, status tinyint not null default 0, key (status, id))'
+const INSERT_ORDER = 'insert into orders (id, customer, total) values (?, ?, ?)'
+
+export async function open(url, connections) {
+  const pool = mysql.createPool({ uri: url, connectionLimit: connections + 6 })
+  const insertOrder = (client, { id, customer, total }) =>
+    client.execute(INSERT_ORDER, [id, customer.id, total])
+  return {
+    store: mysqlStore(pool),
+    async install() {
+      await pool.query(ORDERS.replace(/\btext\b/g, 'varchar(255)'))
+      await pool.query(BARE)
+    },
+    insertOrder,
+    bare: {
+      async transaction(payload) {
+        const client = await pool.getConnection()
+        try {
+          await client.query('START TRANSACTION')
+          await insertOrder(client, payload)
+          await client.execute('insert into bare (id, payload) values (?, ?)', [
+            payload.id,
+            JSON.stringify(payload),
+          ])
+          await client.query('COMMIT')
+        } finally {
+          client.release()
+        }
+      },
+      take: async (limit) =>
+        (
+          await pool.query('select id, payload from bare where status = 0 order by id limit ?', [limit])
+        )[0].map((row) => ({ id: row.id, payload: JSON.parse(row.payload) })),
+      finish: (ids) => pool.query('update bare set status = 1 where id in (?)', [ids]),
+    },
+    close: () => pool.end(),
+  }
+}

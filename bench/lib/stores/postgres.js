@@ -1,0 +1,38 @@
+import { postgresStore } from '../../../dist/stores/postgres/index.js'
+import { insertOrder, ORDERS } from '../payload.js'
+import { poolFor, transact, warmUp } from '../pool.js'
+
+const BARE = 'create table bare (id bigint primary key, payload json, status smallint not null default 0)'
+
+export async function open(url, connections) {
+  const pool = poolFor(url, { connections: connections + 6 })
+  await warmUp(pool, connections)
+  return {
+    store: postgresStore(pool),
+    install: () => pool.query(`${ORDERS}; ${BARE}`),
+    insertOrder: (client, payload) => client.query(insertOrder(payload)),
+    bare: {
+      transaction: (payload) =>
+        transact(pool, undefined, async (client) => {
+          await client.query(insertOrder(payload))
+          const text = 'insert into bare (id, payload) values ($1, $2)'
+          await client.query({
+            name: 'bench-bare',
+            text,
+            values: [payload.id, JSON.stringify(payload)],
+          })
+        }),
+      take: async (limit) => {
+        const text = 'select id, payload from bare where status = 0 order by id limit $1'
+        return (await pool.query({ name: 'bench-take', text, values: [limit] })).rows
+      },
+      finish: (ids) =>
+        pool.query({
+          name: 'bench-finish',
+          text: 'update bare set status = 1 where id = any($1)',
+          values: [ids],
+        }),
+    },
+    close: () => pool.end(),
+  }
+}

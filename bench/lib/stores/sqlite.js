@@ -1,0 +1,46 @@
+import { DatabaseSync } from 'node:sqlite'
+import { sqliteStore } from '../../../dist/stores/sqlite/index.js'
+import { ORDERS } from '../payload.js'
+
+const BARE = `create table bare (id integer primary key, payload text, status integer not null default 0);
+create index bare_new on bare (id) where status = 0`
+
+/** `url` is the file. */
+export async function open(url) {
+  const connect = () => new DatabaseSync(url)
+  const database = connect()
+  database.exec('pragma journal_mode = wal; pragma synchronous = full')
+  const prepared = new Map()
+  const statement = (client, sql) => {
+    if (client !== database) return client.prepare(sql)
+    if (!prepared.has(sql)) prepared.set(sql, database.prepare(sql))
+    return prepared.get(sql)
+  }
+  const insertOrder = (client, { id, customer, total }) =>
+    statement(client, 'insert into orders (id, customer, total) values (?, ?, ?)').run(id, customer.id, total)
+  return {
+    store: sqliteStore(connect),
+    install: async () => database.exec(`${ORDERS}; ${BARE}`),
+    insertOrder,
+    bare: {
+      async transaction(payload) {
+        database.exec('begin immediate')
+        insertOrder(database, payload)
+        statement(database, 'insert into bare (id, payload) values (?, ?)').run(
+          payload.id,
+          JSON.stringify(payload),
+        )
+        database.exec('commit')
+      },
+      take: async (limit) =>
+        statement(database, 'select id, payload from bare where status = 0 order by id limit ?')
+          .all(limit)
+          .map((row) => ({ id: row.id, payload: JSON.parse(row.payload) })),
+      finish: async (ids) =>
+        statement(database, 'update bare set status = 1 where id in (select value from json_each(?))').run(
+          JSON.stringify(ids),
+        ),
+    },
+    close: async () => database.close(),
+  }
+}

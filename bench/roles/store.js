@@ -1,0 +1,76 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import { createOutbox, silentLogger } from '../../dist/index.js'
+import { now } from '../lib/numbers.js'
+import { payloadOf, TYPE } from '../lib/payload.js'
+
+const BATCH = 500
+
+/**
+ * One database, ours or a bare loop of the same driver: first `count` transactions with an order and an event each, by
+ * `connections` loops at once; then the handling of `backlog` events, settled by batched UPDATEs.
+ */
+export async function play({ database, url, bare, connections, count, backlog }) {
+  const { open } = await import(`../lib/stores/${database}.js`)
+  const app = await open(url, connections)
+  await app.install()
+  const side = bare ? app.bare : await outboxOn(app)
+  let next = 0
+  const transact = async (to) => {
+    const loop = async () => {
+      while (next < to) await side.transaction(payloadOf(next++))
+    }
+    await Promise.all(Array.from({ length: connections }, loop))
+  }
+  await transact(count / 10)
+  const began = now()
+  await transact(count / 10 + count)
+  const transactions = (count / (now() - began)) * 1000
+  await transact(Math.max(backlog, next))
+  const started = now()
+  const handled = bare ? await loopOver(app.bare) : await side.handleAll(next)
+  const drain = (handled / (now() - started)) * 1000
+  if (handled !== next) throw new Error(`handled ${handled} of ${next}`)
+  await side.stop?.()
+  await app.close()
+  return { transactions, drain }
+}
+
+async function loopOver({ take, finish }) {
+  let handled = 0
+  for (;;) {
+    const rows = await take(BATCH)
+    if (rows.length === 0) return handled
+    for (const { payload } of rows) if (payload.orderId) handled++
+    await finish(rows.map((row) => row.id))
+  }
+}
+
+async function outboxOn({ store, insertOrder }) {
+  const outbox = createOutbox({
+    store,
+    logger: silentLogger,
+    dispatcher: { concurrency: 96 },
+    poller: { batchSize: BATCH },
+  })
+  await outbox.migrate()
+  return {
+    transaction: (payload) =>
+      outbox.transaction(async (tx) => {
+        await insertOrder(tx.client, payload)
+        await tx.publish({ type: TYPE, payload })
+      }),
+    async handleAll(total) {
+      let handled = 0
+      const all = new Promise((resolve) => {
+        outbox.on(TYPE, 'bench', (event) => {
+          if (event.payload.orderId && ++handled === total) resolve()
+        })
+      })
+      await outbox.start()
+      await all
+      while ((await store.stats()).pending > 0) await sleep(1)
+      return handled
+    },
+    stop: () => outbox.stop(),
+  }
+}

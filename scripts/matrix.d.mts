@@ -1,0 +1,19 @@
+export interface SuiteCount {
+  passed: number
+  failed: number
+  skipped: number
+}
+
+export interface TestResult {
+  readonly assertionResults: readonly {
+    readonly ancestorTitles: readonly string[]
+    readonly status: string
+  }[]
+}
+
+export function countSuites(testResults: readonly TestResult[]): Map<string, SuiteCount>
+
+export function matrixOf(runs: ReadonlyMap<string, ReadonlyMap<string, SuiteCount>>): {
+  lines: string[]
+  empty: string[]
+}
