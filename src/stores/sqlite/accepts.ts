@@ -1,0 +1,55 @@
+import type { TypeFilter } from '../../store.js'
+import type { Params } from './driver.js'
+
+/** The filter's names, in front of a statement's SELECT; each at most once. */
+export const WITH_NAMES = `accepted(name, newest) as materialized (
+    select cast(value ->> 0 as text), value ->> 1 from json_each(:names))`
+
+/** To be joined to the events `e`, which stay in the order of their own index. */
+export const JOIN_NAMES = `left join accepted a on a.name = e.event_type
+    left join accepted b on b.name = e.aggregate_type || char(31) || e.event_type`
+
+const startsWith = (text: string) => `substr(${text}, 1, length(p.value)) = p.value`
+
+/** Whether the newest version accepted for the row, or -1, is at least its own. */
+export const ACCEPTED = `e.version <= coalesce(a.newest, b.newest,
+    case when :everything = 1 or exists (select 1 from json_each(:prefixes) p
+      where ${startsWith('e.event_type')} or ${startsWith('e.aggregate_type || char(31) || e.event_type')})
+      then 2147483647 else -1 end)`
+
+/** True when no row can pass, so that nobody need look. */
+export function acceptsNothing(filter: TypeFilter): boolean {
+  return (filter.names.length === 0 && filter.prefixes.length === 0) || isAllPaused(filter)
+}
+
+function isAllPaused({ except }: TypeFilter): boolean {
+  return except !== undefined && except.length > 0 && except.includes('*')
+}
+
+/** A paused type is a name of which no version is accepted, before any prefix. */
+export function filterParams(filter: TypeFilter): Params {
+  if (isAllPaused(filter)) return paramsOf(new Map(), [])
+  const newest = newestOf(filter)
+  for (const type of filter.except ?? []) newest.set(type, -1)
+  return paramsOf(newest, filter.prefixes)
+}
+
+/** Without regard to what is paused. */
+export function knownParams(filter: TypeFilter): Params {
+  return paramsOf(newestOf(filter), filter.prefixes)
+}
+
+/** The first of equal names counts. */
+function newestOf({ names, versions }: TypeFilter): Map<string, number> {
+  const newest = new Map<string, number>()
+  for (const [at, name] of names.entries()) if (!newest.has(name)) newest.set(name, versions[at] ?? -1)
+  return newest
+}
+
+function paramsOf(newest: ReadonlyMap<string, number>, prefixes: readonly string[]): Params {
+  return {
+    names: JSON.stringify([...newest]),
+    prefixes: JSON.stringify(prefixes),
+    everything: prefixes.includes('') ? 1 : 0,
+  }
+}

@@ -1,0 +1,279 @@
+import { MAX_PAYLOAD_BYTES } from '../../core/payload-limits.js'
+import type { ClaimedRow, ClaimRequest, ClaimResult, UnroutableRequest } from '../../store.js'
+import { ACCEPTED, acceptsNothing, filterParams, JOIN_NAMES, knownParams, WITH_NAMES } from './accepts.js'
+import type { Connections } from './connections.js'
+import type { Connection, Params, Row, SqliteDatabase } from './driver.js'
+import type { Names } from './names.js'
+import { clock, FRESH, indexesOf, LEASED, NEVER, NOW, ORDERED, TIMED } from './schema.js'
+
+/** Ends the token of a row whose former owner vanished: it is tried alone, and charged if it vanishes again. */
+export const SOLO = ':solo'
+
+const WITHOUT_PAYLOAD = `event_id, seq, event_type, aggregate_type, aggregate_id, tenant_id, ordering_key, version,
+  headers, metadata, occurred_at, payload_size, attempts, handled_by, locked_by`
+
+/** What claimedRow() reads. */
+export const EVENT_COLUMNS = `${WITHOUT_PAYLOAD}, payload, payload_bytes`
+
+export const SIZE = `coalesce(nullif(e.payload_size, 0), octet_length(coalesce(e.payload_bytes, e.payload)), 0) as size`
+
+/** Takes the lease of all rows in the list :seqs. */
+export const leaseOf = (names: Names) => `
+update ${names.events} set
+    locked_by = case when locked_by is null then :token else :token || '${SOLO}' end,
+    attempts = attempts + case when substr(locked_by, -${SOLO.length}) = '${SOLO}' then 1 else 0 end,
+    locked_until = :now + cast(:leaseMs as integer)
+  where seq in (select value from json_each(:seqs))
+returning ${EVENT_COLUMNS}`
+
+export function claimStatements(names: Names) {
+  const index = indexesOf(names)
+  const pick = (from: string, where: string, order: string) => `
+with ${WITH_NAMES}
+select e.seq as seq, ${SIZE} from ${names.events} e indexed by ${from} ${JOIN_NAMES}
+ where ${where} and ${ACCEPTED}
+ order by ${order} limit :limit`
+  const stale = `e.available_at <= :now and (e.locked_until is null or e.locked_until < :now)
+    and e.created_at <= :now - :olderThanMs and not (${ACCEPTED})`
+  const unrouted = (from: string, where: string, order: string) => `
+with ${WITH_NAMES}
+select e.seq as seq from ${names.events} e indexed by ${from} ${JOIN_NAMES}
+ where ${where} and ${stale} order by ${order} limit :limit`
+  const firstOf = (condition: string) => `(select f.seq from ${names.events} f indexed by ${index.ordered}
+      where ${ORDERED} and ${condition} order by f.ordering_key, f.seq limit 1)`
+  return {
+    fresh: pick(
+      index.fresh,
+      `${FRESH} and e.seq >= :fromSeq and e.locked_until is null and e.created_at <= :now - :skipRecentMs`,
+      'e.seq',
+    ),
+    timed: pick(
+      index.timed,
+      `${TIMED} and e.available_at <= :now and e.available_at > :since and e.locked_until is null`,
+      'e.available_at',
+    ),
+    suspects: pick(
+      index.leased,
+      `${LEASED} and e.status in (0, 2) and e.available_at <= :now and e.locked_until < :now`,
+      'e.locked_until',
+    ),
+    lease: leaseOf(names),
+    outlook: `
+select ${NOW} as now,
+  coalesce((select seq from sqlite_sequence where name = '${names.table}'), 0) as high,
+  (select available_at from ${names.events} indexed by ${index.timed}
+    where ${TIMED} and available_at > ${NOW} and available_at < ${NEVER} order by available_at limit 1) as due,
+  (select 1 from ${names.events} indexed by ${index.ordered} where ${ORDERED} limit 1) as ordered`,
+    unroutable: {
+      fresh: unrouted(index.fresh, FRESH, 'e.seq'),
+      timed: unrouted(index.timed, TIMED, 'e.available_at'),
+      // From the first row of one key to that of the next: what waits behind it costs nothing.
+      ordered: `
+with recursive ${WITH_NAMES}, head(ordering_key, seq) as (
+  select ordering_key, seq from ${names.events} where seq = ${firstOf(`f.ordering_key > ''`)}
+  union all
+  select e.ordering_key, e.seq from head h join ${names.events} e on e.seq = ${firstOf('f.ordering_key > h.ordering_key')}
+)
+select e.seq as seq from head h cross join ${names.events} e on e.seq = h.seq ${JOIN_NAMES}
+ where e.status in (0, 2) and ${stale} limit :limit`,
+      // Without the payload: nobody is going to read it.
+      lease: `
+update ${names.events} set locked_by = :token, locked_until = :now + cast(:leaseMs as integer)
+ where seq in (select value from json_each(:seqs)) returning ${WITHOUT_PAYLOAD}`,
+    },
+  }
+}
+
+type Statements = ReturnType<typeof claimStatements>
+
+interface Picked {
+  readonly seq: number
+  readonly size: number
+}
+
+/**
+ * A look first, without any lock: when there is nothing to take, and mostly there is nothing, nobody is disturbed.
+ * Then everything is decided again under the write lock, so that no two claims can have the same row.
+ */
+export async function claim(
+  sql: Statements,
+  connections: Connections<SqliteDatabase>,
+  request: ClaimRequest,
+): Promise<ClaimResult> {
+  // While everything is paused nothing is looked at, however much waits.
+  const idle = acceptsNothing(request.accept)
+  const isFreshOnly = request.freshOnly === true && request.suspects === 0
+  if (isFreshOnly && idle) {
+    return { rows: [], highSeq: null, complete: true, nextSeq: request.fromSeq, nextDueMs: null }
+  }
+  const run = isFreshOnly ? claimFresh : claimEverything
+  const filter = filterParams(request.accept)
+  const limit = idle ? 0 : request.limit
+  const look = await connections.read((db) =>
+    run(sql, db, { ...request, limit: Math.min(limit, 1) }, filter, false),
+  )
+  if (look.found === 0) return { ...look.result, complete: idle || limit > 0 }
+  const { result } = await connections.write(
+    (db) => run(sql, db, { ...request, limit }, filter, true),
+    'fleeting',
+  )
+  return result
+}
+
+type Run = (
+  sql: Statements,
+  db: Connection,
+  request: ClaimRequest,
+  filter: Params,
+  takes: boolean,
+) => { readonly found: number; readonly result: ClaimResult }
+
+/** Only rows never tried; nothing is summed up. */
+const claimFresh: Run = (sql, db, request, filter, takes) => {
+  const now = clock(db)
+  const picked = pickFresh(sql, db, request, filter, now, request.limit)
+  const chosen = within(picked, request.maxBytes)
+  const rows = takes ? lease(sql, db, request, now, chosen) : []
+  let bytes = MAX_PAYLOAD_BYTES
+  for (const row of rows) bytes += row.payloadSize
+  const result = {
+    rows,
+    highSeq: null,
+    complete: rows.length < request.limit && bytes <= request.maxBytes,
+    nextSeq: (rows.at(-1)?.seq ?? request.fromSeq - 1) + 1,
+    nextDueMs: null,
+  }
+  return { found: picked.length, result }
+}
+
+/** Rows whose lease ran out first, then those whose time has come (at most half, unless there is room), then new ones. */
+const claimEverything: Run = (sql, db, request, filter, takes) => {
+  const { limit, suspects, dueWithinMs } = request
+  // Before the scans: what is committed behind its back has a higher number than it tells.
+  const outlook = db.all(sql.outlook)[0] as Row
+  const now = Number(outlook.now)
+  const since = dueWithinMs == null ? -NEVER : now - dueWithinMs
+  const most = Math.min(suspects, limit)
+  const lost = most > 0 ? picks(db.all(sql.suspects, { ...filter, now, limit: most })) : []
+  const room = limit - lost.length
+  const timed = room > 0 ? picks(db.all(sql.timed, { ...filter, now, since, limit: room })) : []
+  const fresh = room > 0 ? pickFresh(sql, db, request, filter, now, room) : []
+  const timedCount = Math.min(timed.length, Math.max(Math.ceil(room / 2), room - fresh.length))
+  const wanted = [...lost, ...timed.slice(0, timedCount), ...fresh.slice(0, room - timedCount)]
+  const chosen = within(wanted, request.maxBytes)
+  const isFresh = new Set(fresh)
+  const lastFresh = chosen.findLast((row) => isFresh.has(row))
+  const result = {
+    rows: takes ? lease(sql, db, request, now, chosen) : [],
+    highSeq: Number(outlook.high),
+    complete: wanted.length < limit && wanted.length === chosen.length,
+    nextSeq: lastFresh && takes ? lastFresh.seq + 1 : request.fromSeq,
+    nextDueMs: outlook.due === null ? null : Number(outlook.due) - now,
+    hasOrdered: outlook.ordered !== null,
+  }
+  return { found: wanted.length, result }
+}
+
+function pickFresh(
+  sql: Statements,
+  db: Connection,
+  { fromSeq, skipRecentMs }: ClaimRequest,
+  filter: Params,
+  now: number,
+  limit: number,
+): Picked[] {
+  return picks(db.all(sql.fresh, { ...filter, fromSeq, skipRecentMs, now, limit }))
+}
+
+function picks(rows: readonly Row[]): Picked[] {
+  return rows.map((row) => ({ seq: Number(row.seq), size: Number(row.size) }))
+}
+
+/** As many as the bytes allow; the first one whatever its size. */
+function within(rows: readonly Picked[], maxBytes: number): readonly Picked[] {
+  let bytes = 0
+  const end = rows.findIndex(({ size }, index) => {
+    bytes += size
+    return index > 0 && bytes > maxBytes
+  })
+  return end < 0 ? rows : rows.slice(0, end)
+}
+
+function lease(
+  sql: Statements,
+  db: Connection,
+  { token, leaseMs }: ClaimRequest,
+  now: number,
+  rows: readonly Picked[],
+): ClaimedRow[] {
+  const seqs = JSON.stringify(rows.map(({ seq }) => seq))
+  return bySeq(db.all(sql.lease, { token, leaseMs, now, seqs }).map(claimedRow))
+}
+
+export function bySeq(rows: ClaimedRow[]): ClaimedRow[] {
+  return rows.sort((a, b) => a.seq - b.seq)
+}
+
+export async function claimUnroutable(
+  sql: Statements['unroutable'],
+  connections: Connections<SqliteDatabase>,
+  request: UnroutableRequest,
+): Promise<readonly ClaimedRow[]> {
+  const { token, leaseMs, olderThanMs } = request
+  const filter = knownParams(request.known)
+  const find = (db: Connection, now: number, most: number) => {
+    const seqs: number[] = []
+    for (const statement of [sql.fresh, sql.timed, sql.ordered]) {
+      const limit = most - seqs.length
+      if (limit <= 0) break
+      for (const row of db.all(statement, { ...filter, olderThanMs, now, limit })) seqs.push(Number(row.seq))
+    }
+    return seqs
+  }
+  if ((await connections.read((db) => find(db, clock(db), Math.min(request.limit, 1)))).length === 0)
+    return []
+  return connections.write((db) => {
+    const now = clock(db)
+    const seqs = JSON.stringify(find(db, now, request.limit))
+    return bySeq(db.all(sql.lease, { token, leaseMs, now, seqs }).map(claimedRow))
+  }, 'fleeting')
+}
+
+/** Written out field by field: this runs for every event. */
+export function claimedRow(row: Row): ClaimedRow {
+  const payloadBytes = bytesOf(row.payload_bytes)
+  const token = row.locked_by as string
+  return {
+    eventId: row.event_id as string,
+    eventType: row.event_type as string,
+    aggregateType: row.aggregate_type as string,
+    aggregateId: row.aggregate_id as string | null,
+    tenantId: row.tenant_id as string | null,
+    orderingKey: row.ordering_key as string | null,
+    version: Number(row.version),
+    payloadText: payloadBytes === null ? ((row.payload as string | null | undefined) ?? 'null') : null,
+    payloadBytes,
+    headers: row.headers === null ? null : JSON.parse(row.headers as string),
+    metadata: row.metadata === null ? null : JSON.parse(row.metadata as string),
+    occurredAtMs: Number(row.occurred_at),
+    payloadSize: Number(row.payload_size),
+    seq: Number(row.seq),
+    attempts: Number(row.attempts),
+    handledBy: row.handled_by === null ? NOBODY : namesIn(row.handled_by as string),
+    token,
+    suspect: token?.endsWith(SOLO) ?? false,
+  }
+}
+
+/** A Buffer, a Uint8Array or (libsql) an ArrayBuffer. */
+function bytesOf(value: unknown): Uint8Array | null {
+  return value == null ? null : new Uint8Array(value as ArrayBuffer)
+}
+
+/** Another writer may have put anything there. */
+function namesIn(text: string): readonly string[] {
+  const names: unknown = JSON.parse(text)
+  return Array.isArray(names) ? names : NOBODY
+}
+
+const NOBODY: readonly string[] = []

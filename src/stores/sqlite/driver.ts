@@ -1,0 +1,133 @@
+/** The part of a prepared statement that is used, of better-sqlite3, libsql and node:sqlite alike. */
+export interface SqliteStatement {
+  run(...params: never[]): unknown
+  all(...params: never[]): unknown
+}
+
+/** A connection to a database file, as better-sqlite3, libsql or node:sqlite (DatabaseSync) opens it. */
+export interface SqliteDatabase {
+  prepare(sql: string): SqliteStatement
+  exec(sql: string): unknown
+  close(): unknown
+}
+
+export type Value = string | number | null | Uint8Array
+/** By name and never by position: that is what all three drivers bind in the same way. Just those that are used. */
+export type Params = Readonly<Record<string, Value>>
+export type Row = Readonly<Record<string, unknown>>
+
+interface Prepared {
+  run(params: Params): unknown
+  all(params: Params): readonly Row[]
+  setReturnArrays?(enabled: boolean): void
+  setAllowBareNamedParameters?(enabled: boolean): void
+}
+
+/** One connection and the statements that were prepared on it. Everything is synchronous. */
+export class Connection<Client extends SqliteDatabase = SqliteDatabase> {
+  readonly client: Client
+  readonly #statements = new Map<string, Prepared>()
+
+  constructor(client: Client) {
+    this.client = client
+  }
+
+  /** For statements that give rows. */
+  all(sql: string, params: Params = {}): readonly Row[] {
+    return this.#prepared(sql).all(params)
+  }
+
+  /** For statements that give none. */
+  run(sql: string, params: Params = {}): void {
+    this.#prepared(sql).run(params)
+  }
+
+  exec(sql: string): void {
+    this.client.exec(sql)
+  }
+
+  /** Asked before anything else: libsql ends the process when a closed connection is asked more. */
+  get isOpen(): boolean {
+    const { open, isOpen } = this.client as { open?: unknown; isOpen?: unknown }
+    return open !== false && isOpen !== false
+  }
+
+  get inTransaction(): boolean {
+    if (!this.isOpen) return false
+    const { inTransaction, isTransaction } = this.client as {
+      inTransaction?: unknown
+      isTransaction?: unknown
+    }
+    if (typeof inTransaction === 'boolean') return inTransaction
+    if (typeof isTransaction === 'boolean') return isTransaction
+    return this.#probeTransaction()
+  }
+
+  /** A second BEGIN is refused and changes nothing; a first one takes no lock and is taken back. */
+  #probeTransaction(): boolean {
+    try {
+      this.exec('BEGIN')
+    } catch (error) {
+      if (/within a transaction/.test(messageOf(error))) return true
+      throw error
+    }
+    this.exec('ROLLBACK')
+    return false
+  }
+
+  /** libsql keeps a connection open for as long as one of its statements is known to anybody. */
+  close(): void {
+    this.#statements.clear()
+    this.client.close()
+  }
+
+  #prepared(sql: string): Prepared {
+    let statement = this.#statements.get(sql)
+    if (!statement) {
+      statement = this.client.prepare(sql) as unknown as Prepared
+      // node:sqlite lets the connection's owner choose other defaults.
+      statement.setReturnArrays?.(false)
+      statement.setAllowBareNamedParameters?.(true)
+      this.#statements.set(sql, statement)
+    }
+    return statement
+  }
+}
+
+const known = new WeakMap<SqliteDatabase, Connection>()
+
+/** The same for the same client, so that its statements are prepared once. */
+export function connectionOf<Client extends SqliteDatabase>(client: Client): Connection<Client> {
+  let connection = known.get(client)
+  if (!connection) {
+    connection = new Connection(client)
+    known.set(client, connection)
+  }
+  return connection as Connection<Client>
+}
+
+const BUSY = 5
+const LOCKED = 6
+const IOERR = 10
+
+/** Somebody else holds the lock: nothing was done, and it may work in a moment. */
+export function isBusy(error: unknown): boolean {
+  return hasCode(error, BUSY, 'SQLITE_BUSY') || hasCode(error, LOCKED, 'SQLITE_LOCKED')
+}
+
+/** The disk failed, so nobody knows how much was written. */
+export function isDiskFailure(error: unknown): boolean {
+  return hasCode(error, IOERR, 'SQLITE_IOERR')
+}
+
+/** better-sqlite3 and libsql name the code, node:sqlite numbers it; its extensions are in the higher bits. */
+function hasCode(error: unknown, primary: number, name: string): boolean {
+  if (typeof error !== 'object' || error === null) return false
+  const { code, errcode } = error as { code?: unknown; errcode?: unknown }
+  if (typeof errcode === 'number') return (errcode & 0xff) === primary
+  return typeof code === 'string' && (code === name || code.startsWith(`${name}_`))
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : ''
+}

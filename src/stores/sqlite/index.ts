@@ -1,0 +1,30 @@
+import { InvalidSettingError } from '../../core/errors.js'
+import type { EventStore } from '../../store.js'
+import type { SqliteDatabase } from './driver.js'
+import { SqliteStore, type SqliteStoreOptions } from './store.js'
+
+export type { SqliteDatabase, SqliteStatement } from './driver.js'
+export type { SqliteStoreOptions } from './store.js'
+
+/**
+ * The SQLite store. `open` opens one more connection to the database file, with better-sqlite3, libsql or node:sqlite;
+ * the store opens two for itself, and closes them with the outbox.
+ */
+export function sqliteStore<Client extends SqliteDatabase>(
+  open: () => Client,
+  options: SqliteStoreOptions = {},
+): EventStore<Client> {
+  if (typeof open !== 'function') {
+    throw new InvalidSettingError(
+      'open',
+      `must be a function that opens a connection: sqliteStore(() => new Database('app.db'))`,
+    )
+  }
+  for (const name of Object.keys(options)) {
+    if (OPTIONS.includes(name)) continue
+    throw new InvalidSettingError(name, `is not a setting of sqliteStore(); there are: ${OPTIONS.join(', ')}`)
+  }
+  return new SqliteStore(open, options)
+}
+
+const OPTIONS = ['table']

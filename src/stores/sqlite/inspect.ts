@@ -1,0 +1,136 @@
+import {
+  type EventFilter,
+  type EventRecord,
+  EventStatus,
+  type EventStatusName,
+  type Failure,
+  type StoreStats,
+} from '../../store.js'
+import { claimedRow, EVENT_COLUMNS } from './claim.js'
+import type { Connection, Params, Row } from './driver.js'
+import type { Names } from './names.js'
+import { clock, DEAD, FRESH, indexesOf, NEVER, NOW, ORDERED, TIMED } from './schema.js'
+
+const STATUS_NAMES = Object.keys(EventStatus) as EventStatusName[]
+const LISTED = 100
+const EVERYTHING = Number.MAX_SAFE_INTEGER
+
+export function inspectStatements(names: Names) {
+  const index = indexesOf(names)
+  const waiting = `${TIMED} and available_at < ${NEVER}`
+  const pendingOrdered = `${names.events} indexed by ${index.ordered} where ${ORDERED} and status in (0, 2)`
+  return {
+    stats: `
+select ${NOW} as now,
+  (select count(*) from ${names.events} indexed by ${index.fresh} where ${FRESH}) as fresh,
+  (select count(*) from ${names.events} indexed by ${index.timed} where ${waiting}) as timed,
+  (select count(*) from ${pendingOrdered}) as ordered,
+  (select count(*) from ${names.events} indexed by ${index.timed} where ${DEAD}) as dead,
+  (select created_at from ${names.events} indexed by ${index.fresh} where ${FRESH} order by seq limit 1) as fresh_due,
+  (select available_at from ${names.events} indexed by ${index.timed} where ${waiting}
+    order by available_at limit 1) as timed_due,
+  (select min(available_at) from ${pendingOrdered}) as ordered_due`,
+    counters: `
+select coalesce(sum(done), 0) as done, coalesce(sum(failed), 0) as failed, coalesce(sum(dead), 0) as dead
+  from ${names.instances}`,
+    list: (where: string) => `
+select ${EVENT_COLUMNS}, status, failures, last_error, locked_until,
+  case when available_at < ${NEVER} then available_at else created_at end as available_at, created_at, done_at
+  from ${names.events} where ${where} order by seq limit :limit`,
+    dead: (where: string) => `
+select seq, event_id, ordering_key from ${names.events} where ${DEAD} and ${where} order by seq limit :limit`,
+    highSeq: `select seq from sqlite_sequence where name = '${names.table}'`,
+    // From a list of [seq, new seq].
+    retry: `
+update ${names.events} set status = 2, attempts = 0, available_at = :now, halts = null, seq = m.value ->> 1
+  from json_each(:moves) m where seq = m.value ->> 0`,
+    // An UPDATE draws no number by itself.
+    draw: `update sqlite_sequence set seq = :seq where name = '${names.table}'`,
+    discard: `delete from ${names.events} where seq in (select value from json_each(:seqs))`,
+  }
+}
+
+type Statements = ReturnType<typeof inspectStatements>
+
+export function stats(sql: Statements, db: Connection): StoreStats {
+  const row = db.all(sql.stats)[0] as Row
+  const counters = db.all(sql.counters)[0] as Row
+  const now = Number(row.now)
+  const due = [row.fresh_due, row.timed_due, row.ordered_due].map((at) => (at === null ? now : Number(at)))
+  return {
+    pending: Number(row.fresh) + Number(row.timed) + Number(row.ordered),
+    dead: Number(row.dead),
+    counters: { done: Number(counters.done), failed: Number(counters.failed), dead: Number(counters.dead) },
+    oldestLagMs: Math.max(0, now - Math.min(...due)),
+  }
+}
+
+/** Only the conditions that are asked for, so that each can use its index. */
+function conditions(filter: EventFilter, defaultLimit: number): { where: string; params: Params } {
+  const parts = ['true']
+  const params: Record<string, string | number> = { limit: filter.limit ?? defaultLimit }
+  const add = (condition: string, name: string, value: string | number) => {
+    parts.push(condition)
+    params[name] = value
+  }
+  if (filter.status !== undefined) add('status = :status', 'status', EventStatus[filter.status])
+  if (filter.eventIds !== undefined) {
+    add('event_id in (select value from json_each(:ids))', 'ids', JSON.stringify(filter.eventIds))
+  }
+  if (filter.eventType !== undefined) add('event_type = :type', 'type', filter.eventType)
+  if (filter.afterSeq !== undefined) add('seq > :afterSeq', 'afterSeq', filter.afterSeq)
+  return { where: parts.join(' and '), params }
+}
+
+export function list(sql: Statements, db: Connection, filter: EventFilter): readonly EventRecord[] {
+  const { where, params } = conditions(filter, LISTED)
+  return db.all(sql.list(where), params).map(recordOf)
+}
+
+/** Inside a write transaction. One with an ordering key goes to its tail: in its place it would be handled beside its successors. */
+export function retryDead(sql: Statements, db: Connection, filter: EventFilter): readonly string[] {
+  const dead = findDead(sql, db, filter)
+  if (dead.length === 0) return []
+  const highSeq = Number(db.all(sql.highSeq)[0]?.seq ?? 0)
+  let tail = highSeq
+  const moves = dead.map((row) => [Number(row.seq), row.ordering_key === null ? Number(row.seq) : ++tail])
+  db.run(sql.retry, { moves: JSON.stringify(moves), now: clock(db) })
+  if (tail > highSeq) db.run(sql.draw, { seq: tail })
+  return dead.map((row) => row.event_id as string)
+}
+
+/** Inside a write transaction. */
+export function discardDead(sql: Statements, db: Connection, filter: EventFilter): readonly string[] {
+  const dead = findDead(sql, db, filter)
+  db.run(sql.discard, { seqs: JSON.stringify(dead.map((row) => Number(row.seq))) })
+  return dead.map((row) => row.event_id as string)
+}
+
+function findDead(sql: Statements, db: Connection, filter: EventFilter): readonly Row[] {
+  const { where, params } = conditions(filter, EVERYTHING)
+  return db.all(sql.dead(where), params)
+}
+
+function recordOf(row: Row): EventRecord {
+  const { token: _token, suspect: _suspect, ...stored } = claimedRow(row)
+  return {
+    ...stored,
+    status: STATUS_NAMES[Number(row.status)] as EventStatusName,
+    failures: failuresIn(row.failures as string | null),
+    lastError: row.last_error as string | null,
+    lockedBy: row.locked_by as string | null,
+    lockedUntil: date(row.locked_until),
+    availableAt: date(row.available_at) as Date,
+    createdAt: date(row.created_at) as Date,
+    doneAt: date(row.done_at),
+  }
+}
+
+function failuresIn(text: string | null): EventRecord['failures'] {
+  const stored: readonly (Failure & { at: number })[] = text === null ? [] : JSON.parse(text)
+  return stored.map((failure) => ({ ...failure, at: new Date(failure.at) }))
+}
+
+function date(epochMs: unknown): Date | null {
+  return epochMs === null ? null : new Date(Number(epochMs))
+}

@@ -1,0 +1,210 @@
+import type { ClaimedRow, OrderedClaimRequest, OrderedClaimResult } from '../../store.js'
+import { ACCEPTED, acceptsNothing, filterParams, JOIN_NAMES, WITH_NAMES } from './accepts.js'
+import { bySeq, claimedRow, leaseOf, SIZE } from './claim.js'
+import type { Connections } from './connections.js'
+import type { Connection, Params, Row, SqliteDatabase } from './driver.js'
+import type { Names } from './names.js'
+import { clock, indexesOf, NEVER, ORDERED } from './schema.js'
+
+/** Keys that one claim looks at, however few of them it can take. */
+const MOST_KEYS = 1_000
+/** So many rows of a key are looked through for a valid lease. */
+const LOOK_AHEAD = 32
+/** Begins the token of a row whose key was taken over: its former owner cannot settle it any more. */
+const LOST = '~'
+
+/**
+ * A loose index scan jumps from the first row of one key to that of the next, so that what waits behind a first row
+ * costs nothing. The write lock makes the rest plain: what is looked at is what is there.
+ */
+export function orderedStatements(names: Names) {
+  const index = indexesOf(names)
+  const takeable = `(e.status in (0, 2) and e.available_at <= :now and e.created_at <= :now - :skipRecentMs and ${ACCEPTED})`
+  const state = `case when e.locked_until >= :now or not ${takeable} then 0 when e.locked_until is null then 1 else 2 end`
+  const entered = '(h.state = 1 or (h.state = 2 and h.lost < :suspects))'
+  return {
+    // state 1: can be taken, 2: its last owner vanished, 0: the key waits; `taken` and `lost` count those in front
+    heads: `
+with recursive ${WITH_NAMES}, head(n, ordering_key, state, due, taken, lost) as (
+  select 0, :afterKey, 0, null, 0, 0
+  union all
+  select h.n + 1, e.ordering_key, ${state},
+      case when e.status in (0, 2) and e.available_at > :now and e.available_at < ${NEVER} then e.available_at end,
+      h.taken + ${entered}, h.lost + (h.state = 2)
+    from head h cross join ${names.events} e on e.seq = (
+        select f.seq from ${names.events} f indexed by ${index.ordered}
+         where ${ORDERED} and f.ordering_key > h.ordering_key order by f.ordering_key, f.seq limit 1)
+      ${JOIN_NAMES}
+   where h.n < ${MOST_KEYS} and h.taken + ${entered} < :keys
+)
+select ordering_key, due, ${entered} as entered from head h where n > 0 order by n`,
+    // The first rows of these keys, and whatever was leased further back.
+    runs: `
+with ${WITH_NAMES}, pending as (
+  select e.seq, row_number() over (partition by k.value order by e.seq) as nth
+    from json_each(:heads) k cross join ${names.events} e indexed by ${index.ordered}
+   where ${ORDERED} and e.ordering_key = k.value and e.seq in (
+     select f.seq from ${names.events} f indexed by ${index.ordered}
+      where ${ORDERED} and f.ordering_key = k.value order by f.seq limit :lookAhead)
+)
+select e.ordering_key as ordering_key, e.seq as seq, ${SIZE}, e.locked_until as locked_until, ${takeable} as takeable
+  from pending p cross join ${names.events} e on e.seq = p.seq ${JOIN_NAMES}
+ where p.nth <= :runLength or e.locked_until is not null
+ order by e.seq`,
+    lose: `
+update ${names.events} set locked_by = '${LOST}' || locked_by
+ where seq in (select value from json_each(:seqs)) and substr(locked_by, 1, 1) <> '${LOST}'`,
+    lease: leaseOf(names),
+  }
+}
+
+type Statements = ReturnType<typeof orderedStatements>
+
+interface Pending {
+  readonly seq: number
+  readonly size: number
+  readonly lockedUntil: number | null
+  readonly takeable: boolean
+}
+
+/** What a claim takes of one key, and the rows behind that which lost their lease. */
+interface Taking {
+  readonly run: readonly Pending[]
+  readonly lost: readonly Pending[]
+}
+
+/** A look first, without any lock, and only when a key can be entered the same again under the write lock. */
+export async function claimOrdered(
+  sql: Statements,
+  connections: Connections<SqliteDatabase>,
+  request: OrderedClaimRequest,
+): Promise<OrderedClaimResult> {
+  const { keys, afterKey, accept } = request
+  if (keys < 1) return { rows: [], afterKey, nextDueMs: null }
+  if (acceptsNothing(accept)) return { rows: [], afterKey: null, nextDueMs: null }
+  const filter = filterParams(accept)
+  const look = await connections.read((db) => scan(sql, db, { ...request, keys: 1 }, filter, clock(db)))
+  if (look.taken === 0) return { rows: [], afterKey: look.goesOnAfter, nextDueMs: look.nextDueMs }
+  return connections.write((db) => take(sql, db, request, filter), 'fleeting')
+}
+
+function take(
+  sql: Statements,
+  db: Connection,
+  request: OrderedClaimRequest,
+  filter: Params,
+): OrderedClaimResult {
+  const { token, leaseMs, maxBytes } = request
+  const now = clock(db)
+  const { heads, goesOnAfter, nextDueMs } = scan(sql, db, request, filter, now)
+  const pending = pendingOf(sql, db, request, filter, now, heads)
+  const takings: Taking[] = []
+  let afterKey = goesOnAfter
+  let before = request.afterKey
+  let bytes = 0
+  for (const { key, isEntered } of heads) {
+    const taking = isEntered ? takingOf(pending.get(key) ?? [], now, request.runLength) : undefined
+    if (taking) {
+      for (const { size } of taking.run) bytes += size
+      // What does not fit comes first next time; a cursor that went past it could keep it waiting for ever.
+      if (takings.length > 0 && bytes > maxBytes) {
+        afterKey = before
+        break
+      }
+      takings.push(taking)
+    }
+    before = key
+  }
+  const lost = takings.flatMap((taking) => taking.lost)
+  if (lost.length > 0) db.run(sql.lose, { seqs: seqsOf(lost) })
+  const seqs = seqsOf(takings.flatMap((taking) => taking.run))
+  const rows = bySeq(db.all(sql.lease, { token, leaseMs, now, seqs }).map(claimedRow))
+  return { rows: runByRun(rows), afterKey, nextDueMs }
+}
+
+interface Scan {
+  readonly heads: readonly { readonly key: string; readonly isEntered: boolean }[]
+  /** How many of them are entered. */
+  readonly taken: number
+  /** The last key that was seen, when there may be more behind it. */
+  readonly goesOnAfter: string | null
+  readonly nextDueMs: number | null
+}
+
+function scan(
+  sql: Statements,
+  db: Connection,
+  { keys, afterKey, suspects, skipRecentMs }: OrderedClaimRequest,
+  filter: Params,
+  now: number,
+): Scan {
+  const rows = db.all(sql.heads, { ...filter, now, keys, afterKey, suspects, skipRecentMs })
+  let taken = 0
+  let due = Number.POSITIVE_INFINITY
+  const heads = rows.map((row) => {
+    const isEntered = Number(row.entered) === 1
+    if (isEntered) taken++
+    if (row.due !== null) due = Math.min(due, Number(row.due))
+    return { key: row.ordering_key as string, isEntered }
+  })
+  const mayGoOn = taken >= keys || heads.length >= MOST_KEYS
+  return {
+    heads,
+    taken,
+    goesOnAfter: mayGoOn ? (heads.at(-1)?.key ?? null) : null,
+    nextDueMs: Number.isFinite(due) ? due - now : null,
+  }
+}
+
+function pendingOf(
+  sql: Statements,
+  db: Connection,
+  { runLength, skipRecentMs }: OrderedClaimRequest,
+  filter: Params,
+  now: number,
+  heads: Scan['heads'],
+): Map<string, Pending[]> {
+  const entered = heads.filter((head) => head.isEntered).map((head) => head.key)
+  const lookAhead = Math.max(runLength, LOOK_AHEAD)
+  const params = { ...filter, heads: JSON.stringify(entered), now, skipRecentMs, runLength, lookAhead }
+  const pending = new Map<string, Pending[]>(entered.map((key) => [key, []]))
+  for (const row of db.all(sql.runs, params)) pending.get(row.ordering_key as string)?.push(pendingRow(row))
+  return pending
+}
+
+function pendingRow(row: Row): Pending {
+  return {
+    seq: Number(row.seq),
+    size: Number(row.size),
+    lockedUntil: row.locked_until === null ? null : Number(row.locked_until),
+    takeable: Number(row.takeable) === 1,
+  }
+}
+
+/** The first rows of a key as far as each may run, or its first row alone when that one lost its lease. */
+function takingOf(rows: readonly Pending[], now: number, runLength: number): Taking | undefined {
+  const [head] = rows
+  // While a row of the key is being worked on, nobody else gets another one.
+  if (!head || rows.some(({ lockedUntil }) => lockedUntil !== null && lockedUntil >= now)) return undefined
+  const isSuspect = head.lockedUntil !== null
+  const end = rows.findIndex(
+    ({ lockedUntil, takeable }, nth) => nth > 0 && (isSuspect || lockedUntil !== null || !takeable),
+  )
+  const length = Math.min(runLength, end < 0 ? rows.length : end)
+  return { run: rows.slice(0, length), lost: rows.slice(length).filter((row) => row.lockedUntil !== null) }
+}
+
+function seqsOf(rows: readonly Pending[]): string {
+  return JSON.stringify(rows.map(({ seq }) => seq))
+}
+
+/** Keys by the age of their first row. */
+function runByRun(rows: readonly ClaimedRow[]): ClaimedRow[] {
+  const runs = new Map<string | null, ClaimedRow[]>()
+  for (const row of rows) {
+    const run = runs.get(row.orderingKey)
+    if (run) run.push(row)
+    else runs.set(row.orderingKey, [row])
+  }
+  return [...runs.values()].flat()
+}

@@ -1,0 +1,122 @@
+import { sanitizeText } from '../../core/text.js'
+import type { Claim, Failure, Settlement } from '../../store.js'
+import type { Connection } from './driver.js'
+import type { Names } from './names.js'
+import { clock, NEVER, NOW } from './schema.js'
+
+const ERROR_LENGTH = 4_000
+const KEPT_FAILURES = 10
+
+export function settleStatements(names: Names) {
+  // Rows that are pending and still carry their token, of a list of [id, token].
+  const mine = `seq in (
+  select e.seq from json_each(:claims) c cross join ${names.events} e on e.event_id = c.value ->> 0
+   where e.locked_by = c.value ->> 1 and e.status in (0, 2))`
+  return {
+    remove: `delete from ${names.events} where ${mine} returning event_id`,
+    done: `
+update ${names.events} set status = 1, done_at = ${NOW}, locked_by = null, locked_until = null
+ where ${mine} returning event_id`,
+    before: `select event_id, locked_by, failures from ${names.events} where ${mine}`,
+    others: `
+update ${names.events} set
+    status = coalesce(s.value ->> 'status', status),
+    attempts = attempts + (s.value ->> 'attempts'),
+    available_at = coalesce(cast(s.value ->> 'due' as integer), available_at),
+    last_error = coalesce(s.value ->> 'error', last_error),
+    handled_by = coalesce(s.value ->> 'handled', handled_by),
+    failures = coalesce(s.value ->> 'failures', failures),
+    halts = case when ordering_key is not null then s.value ->> 'halts' end,
+    locked_by = null, locked_until = null
+  from json_each(:rows) s where event_id = s.value ->> 'id'`,
+    renew: `
+update ${names.events} set locked_until = ${NOW} + cast(:leaseMs as integer)
+ where ${mine} and locked_until > ${NOW} returning event_id`,
+  }
+}
+
+type Statements = ReturnType<typeof settleStatements>
+
+/** Inside a write transaction. Plain successes by one statement, everything else by two. */
+export function settleIfLeased(
+  sql: Statements,
+  db: Connection,
+  settlements: readonly Settlement[],
+  keepDone: boolean,
+): ReadonlySet<string> {
+  const done: Settlement[] = []
+  const others: Other[] = []
+  for (const settlement of settlements) {
+    if (settlement.outcome === 'done') done.push(settlement)
+    else others.push(settlement)
+  }
+  const settled = new Set<string>()
+  if (done.length > 0) {
+    const rows = db.all(keepDone ? sql.done : sql.remove, { claims: claimsText(done) })
+    for (const row of rows) settled.add(row.event_id as string)
+  }
+  if (others.length > 0) settleOthers(sql, db, others, settled)
+  return settled
+}
+
+type Other = Exclude<Settlement, { outcome: 'done' }>
+
+function settleOthers(sql: Statements, db: Connection, others: readonly Other[], settled: Set<string>): void {
+  const now = clock(db)
+  const leased = new Map(
+    db.all(sql.before, { claims: claimsText(others) }).map((row) => [row.event_id as string, row]),
+  )
+  const changes: object[] = []
+  for (const other of others) {
+    const row = leased.get(other.eventId)
+    // Once: the second outcome of one claim has lost its lease by the first.
+    if (row?.locked_by !== other.token || !leased.delete(other.eventId)) continue
+    changes.push(changeOf(other, now, row.failures as string | null))
+    settled.add(other.eventId)
+  }
+  db.run(sql.others, { rows: JSON.stringify(changes) })
+}
+
+function changeOf(settlement: Other, now: number, before: string | null): object {
+  const { eventId: id, outcome } = settlement
+  if (outcome === 'release') {
+    return { id, attempts: 0, due: settlement.delayMs > 0 ? now + settlement.delayMs : null }
+  }
+  const { handledBy, attempts, failures } = settlement
+  return {
+    id,
+    attempts,
+    status: outcome === 'retry' ? 2 : 3,
+    due: outcome === 'retry' ? now + settlement.delayMs : NEVER,
+    error: sanitizeText(settlement.error, ERROR_LENGTH),
+    handled: handledBy.length > 0 ? JSON.stringify(handledBy) : null,
+    failures: lastFailures(before, failures, now),
+    halts: outcome === 'dead' && settlement.halts ? 1 : null,
+  }
+}
+
+/** As JSON text, like what is stored. */
+function lastFailures(before: string | null, added: readonly Failure[], at: number): string {
+  const kept: unknown = before === null ? [] : JSON.parse(before)
+  const dated = added.map(({ handler, instance, message }) => ({
+    at,
+    handler,
+    instance,
+    message: sanitizeText(message, ERROR_LENGTH),
+  }))
+  return JSON.stringify([...(Array.isArray(kept) ? kept : []), ...dated].slice(-KEPT_FAILURES))
+}
+
+export function renewIfLeased(
+  sql: Statements,
+  db: Connection,
+  claims: readonly Claim[],
+  leaseMs: number,
+): ReadonlySet<string> {
+  const rows = db.all(sql.renew, { claims: claimsText(claims), leaseMs })
+  return new Set(rows.map((row) => row.event_id as string))
+}
+
+function claimsText(claims: readonly Claim[]): string {
+  return JSON.stringify(claims.map(({ eventId, token }) => [eventId, token]))
+}

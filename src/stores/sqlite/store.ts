@@ -1,0 +1,221 @@
+import {
+  AftercommitError,
+  StoreNotMigratedError,
+  TransactionEndedError,
+  TransactionRolledBackError,
+} from '../../core/errors.js'
+import type {
+  AppendOptions,
+  AppendResult,
+  AppendRow,
+  Claim,
+  ClaimRequest,
+  EventFilter,
+  EventStore,
+  InstanceRecord,
+  Migration,
+  OrderedClaimRequest,
+  Settlement,
+  StoreCapabilities,
+  UnroutableRequest,
+} from '../../store.js'
+import type { TransactionSession } from '../../transaction.js'
+import * as appending from './append.js'
+import * as claiming from './claim.js'
+import { Connections } from './connections.js'
+import { type Connection, connectionOf, type SqliteDatabase } from './driver.js'
+import { inboxStatements } from './inbox.js'
+import * as inspecting from './inspect.js'
+import { type Names, namesOf } from './names.js'
+import * as ordering from './ordered.js'
+import { paused, pauseStatements } from './pauses.js'
+import { prune, pruneStatements } from './prune.js'
+import * as registry from './registry.js'
+import { migrate, migrationsFor, pendingMigrations } from './schema.js'
+import * as settling from './settle.js'
+
+export interface SqliteStoreOptions {
+  /** Name of the events table; the others are named after it. Default `outbox_event`. */
+  readonly table?: string
+}
+
+/** One writer at a time, whoever it is. One file a concern; this one only puts them together. */
+export class SqliteStore<Client extends SqliteDatabase> implements EventStore<Client> {
+  readonly name = 'sqlite'
+  readonly capabilities: StoreCapabilities = {
+    durable: true,
+    multiProcess: true,
+    doorbell: false,
+    callerTransactions: true,
+    concurrentTransactions: false,
+  }
+  readonly #connections: Connections<Client>
+  readonly #names: Names
+  readonly #sql
+  #isOpen = false
+
+  constructor(open: () => Client, options: SqliteStoreOptions) {
+    this.#connections = new Connections(open)
+    this.#names = namesOf(options)
+    this.#sql = {
+      append: appending.appendStatements(this.#names),
+      claims: claiming.claimStatements(this.#names),
+      ordered: ordering.orderedStatements(this.#names),
+      settles: settling.settleStatements(this.#names),
+      registry: registry.registryStatements(this.#names),
+      inspect: inspecting.inspectStatements(this.#names),
+      pauses: pauseStatements(this.#names),
+      inbox: inboxStatements(this.#names),
+      prune: pruneStatements(this.#names),
+    }
+  }
+
+  async open(): Promise<void> {
+    if (this.#isOpen) {
+      throw new AftercommitError(
+        'STORE_IN_USE',
+        'This store is in use by another outbox: give each one a store of its own.',
+      )
+    }
+    this.#isOpen = true
+    try {
+      const missing = await this.pendingMigrations()
+      // With a newer version some may be missing while a deploy is under way; the first is what all stand on.
+      if (missing.some(({ version }) => version === 1)) throw new StoreNotMigratedError()
+    } catch (error) {
+      this.#isOpen = false
+      throw error
+    }
+  }
+
+  async close(): Promise<void> {
+    this.#isOpen = false
+    await this.#connections.close()
+  }
+
+  migrate(): Promise<readonly number[]> {
+    return this.#connections.write((db) => migrate(db, this.#names))
+  }
+
+  migrations(): readonly Migration[] {
+    return migrationsFor(this.#names)
+  }
+
+  pendingMigrations(): Promise<readonly Migration[]> {
+    return this.#connections.read((db) => pendingMigrations(db, this.#names))
+  }
+
+  transaction<T>(body: (session: TransactionSession<Client>) => Promise<T>, client?: Client): Promise<T> {
+    return this.#connections.transaction(body, client)
+  }
+
+  async ensureInTransaction(client: Client): Promise<void> {
+    inside(client)
+  }
+
+  async append(client: Client, rows: readonly AppendRow[], options: AppendOptions): Promise<AppendResult> {
+    return appending.append(this.#sql.append, inside(client), rows, options)
+  }
+
+  async findPresent(client: Client, eventIds: readonly string[]): Promise<ReadonlyMap<string, number>> {
+    const connection = connectionOf(client)
+    if (!connection.inTransaction) throw new TransactionRolledBackError()
+    return appending.findPresent(this.#sql.append, connection, eventIds)
+  }
+
+  claim(request: ClaimRequest) {
+    return claiming.claim(this.#sql.claims, this.#connections, request)
+  }
+
+  claimOrdered(request: OrderedClaimRequest) {
+    return ordering.claimOrdered(this.#sql.ordered, this.#connections, request)
+  }
+
+  claimUnroutable(request: UnroutableRequest) {
+    return claiming.claimUnroutable(this.#sql.claims.unroutable, this.#connections, request)
+  }
+
+  settleIfLeased(settlements: readonly Settlement[], keepDone: boolean) {
+    return this.#connections.write((db) =>
+      settling.settleIfLeased(this.#sql.settles, db, settlements, keepDone),
+    )
+  }
+
+  renewIfLeased(claims: readonly Claim[], leaseMs: number) {
+    return this.#connections.write(
+      (db) => settling.renewIfLeased(this.#sql.settles, db, claims, leaseMs),
+      'fleeting',
+    )
+  }
+
+  /** There is no doorbell. */
+  async ring(): Promise<void> {}
+
+  heartbeat(instance: InstanceRecord, stopped: boolean): Promise<readonly string[]> {
+    return this.#connections.write((db) => {
+      registry.heartbeat(this.#sql.registry, db, instance, stopped)
+      return paused(this.#sql.pauses, db)
+    })
+  }
+
+  instances(seenWithinMs: number) {
+    return this.#connections.read((db) => registry.instances(this.#sql.registry, db, seenWithinMs))
+  }
+
+  stats() {
+    return this.#connections.read((db) => inspecting.stats(this.#sql.inspect, db))
+  }
+
+  list(filter: EventFilter) {
+    return this.#connections.read((db) => inspecting.list(this.#sql.inspect, db, filter))
+  }
+
+  retryDead(filter: EventFilter) {
+    return this.#connections.write((db) => inspecting.retryDead(this.#sql.inspect, db, filter))
+  }
+
+  discardDead(filter: EventFilter) {
+    return this.#connections.write((db) => inspecting.discardDead(this.#sql.inspect, db, filter))
+  }
+
+  pruneDone(olderThanMs: number, limit: number) {
+    return prune(this.#sql.prune.done, this.#connections, olderThanMs, limit)
+  }
+
+  async pruneInstances(olderThanMs: number): Promise<void> {
+    const sql = this.#sql.registry
+    if (!(await this.#connections.read((db) => registry.hasGone(sql, db, olderThanMs)))) return
+    await this.#connections.write((db) => registry.pruneInstances(sql, db, olderThanMs))
+  }
+
+  paused() {
+    return this.#connections.read((db) => paused(this.#sql.pauses, db))
+  }
+
+  pause(type: string): Promise<void> {
+    return this.#connections.write((db) => db.run(this.#sql.pauses.pause, { type }))
+  }
+
+  resume(type: string): Promise<boolean> {
+    return this.#connections.write((db) => db.all(this.#sql.pauses.resume, { type }).length > 0)
+  }
+
+  async markProcessed(client: Client, handler: string, eventId: string): Promise<boolean> {
+    return inside(client).all(this.#sql.inbox.mark, { handler, eventId }).length > 0
+  }
+
+  isProcessed(handler: string, eventId: string): Promise<boolean> {
+    return this.#connections.read((db) => db.all(this.#sql.inbox.contains, { handler, eventId }).length > 0)
+  }
+
+  pruneProcessed(olderThanMs: number, limit: number) {
+    return prune(this.#sql.prune.marks, this.#connections, olderThanMs, limit)
+  }
+}
+
+/** Asked right before each statement: nothing is ever written outside of a transaction. */
+function inside<Client extends SqliteDatabase>(client: Client): Connection<Client> {
+  const connection = connectionOf(client)
+  if (!connection.inTransaction) throw new TransactionEndedError()
+  return connection
+}

@@ -1,0 +1,34 @@
+import { afterAll, afterEach, beforeEach, describe, it } from 'vitest'
+import { sqliteStore } from '../../src/stores/sqlite/index.js'
+import { storeConformance } from '../../src/testing/index.js'
+import { sqliteDrivers, sqliteFolder } from '../support/sqlite-drivers.js'
+
+const runner = { describe, it, beforeEach, afterEach }
+
+for (const { name, open } of sqliteDrivers()) {
+  describe(name, () => {
+    const folder = sqliteFolder()
+    let files = 0
+    afterAll(() => folder.remove())
+
+    storeConformance({
+      name: `SQLite by ${name}`,
+      runner,
+      createStore: async () => {
+        const file = folder.file(`${++files}.db`)
+        return { store: sqliteStore(() => open(file)), dispose: async () => {}, begin: () => begin(file) }
+      },
+      failingStatement: async (client) => client.exec('select * from nowhere'),
+    })
+
+    async function begin(file: string) {
+      const client = open(file)
+      client.exec('BEGIN IMMEDIATE')
+      return {
+        client,
+        commit: async () => void client.exec('COMMIT'),
+        rollback: async () => void client.exec('ROLLBACK'),
+      }
+    }
+  })
+}
