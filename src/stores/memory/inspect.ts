@@ -16,7 +16,7 @@ export function list(database: MemoryDatabase, filter: EventFilter): readonly Ev
   return matching(database.all, { ...filter, limit: filter.limit ?? 100 }).map(toRecord)
 }
 
-/** An ordered one goes to the tail of its key with a new `seq`, behind those that went ahead meanwhile. */
+/** An ordered one goes to the tail of its key, behind those that went ahead meanwhile; none did if it halted the key. */
 export function retryDead(database: MemoryDatabase, now: number, filter: EventFilter): readonly string[] {
   return matching(database.dead, filter).map((row) => {
     database.change(row, {
@@ -25,7 +25,7 @@ export function retryDead(database: MemoryDatabase, now: number, filter: EventFi
       availableAt: now,
       isTimed: true,
       halts: false,
-      ...(row.event.orderingKey === null ? {} : { seq: database.drawSeq() }),
+      ...(row.event.orderingKey === null || row.halts ? {} : { seq: database.drawSeq() }),
     })
     return row.event.eventId
   })

@@ -33,11 +33,12 @@ select (select count(*) from ${names.events} where ${FRESH})
 select ${EVENT_COLUMNS}, status, failures::text, last_error, locked_by,
   ${epoch('locked_until')}, date_part('epoch', case when isfinite(e.available_at) then e.available_at else e.created_at end) * 1000, ${epoch('created_at')}, ${epoch('done_at')}
   from ${names.events} e where ${FILTER}`),
-    // One with an ordering key goes to its tail: in its place it would be handled beside its successors.
+    // One with an ordering key goes to its tail: in its place it would be handled beside its successors. One that halted
+    // its key has kept them waiting.
     retry: statement(`
-with dead as materialized (${dead('event_id, ordering_key')}
+with dead as materialized (${dead('event_id, ordering_key, halts')}
 ), numbered as materialized (
-  select event_id, case when ordering_key is not null then nextval('${names.sequence}') end as tail from dead
+  select event_id, case when ordering_key is not null and halts is not true then nextval('${names.sequence}') end as tail from dead
 )
 update ${names.events} e set status = 2, attempts = 0, available_at = clock_timestamp(), halts = null,
     seq = coalesce(n.tail, e.seq)

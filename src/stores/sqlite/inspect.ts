@@ -38,7 +38,7 @@ select ${EVENT_COLUMNS}, status, failures, last_error, locked_until,
   case when available_at < ${NEVER} then available_at else created_at end as available_at, created_at, done_at
   from ${names.events} where ${where} order by seq limit :limit`,
     dead: (where: string) => `
-select seq, event_id, ordering_key from ${names.events} where ${DEAD} and ${where} order by seq limit :limit`,
+select seq, event_id, ordering_key is not null and halts is not 1 as goes_to_tail from ${names.events} where ${DEAD} and ${where} order by seq limit :limit`,
     highSeq: `select seq from sqlite_sequence where name = '${names.table}'`,
     // From a list of [seq, new seq].
     retry: `
@@ -93,7 +93,7 @@ export function retryDead(sql: Statements, db: Connection, filter: EventFilter):
   if (dead.length === 0) return []
   const highSeq = Number(db.all(sql.highSeq)[0]?.seq ?? 0)
   let tail = highSeq
-  const moves = dead.map((row) => [Number(row.seq), row.ordering_key === null ? Number(row.seq) : ++tail])
+  const moves = dead.map((row) => [Number(row.seq), row.goes_to_tail ? ++tail : Number(row.seq)])
   db.run(sql.retry, { moves: JSON.stringify(moves), now: clock(db) })
   if (tail > highSeq) db.run(sql.draw, { seq: tail })
   return dead.map((row) => row.event_id as string)
