@@ -1,5 +1,6 @@
 import type {} from 'vitest'
 import type { TestProject } from 'vitest/node'
+import { startMariadb } from './mariadb-server.js'
 import { type PostgresServer, startPostgres } from './postgres-server.js'
 
 declare module 'vitest' {
@@ -8,11 +9,27 @@ declare module 'vitest' {
     postgresUrl: string
     /** The oldest supported PostgreSQL; null where it cannot be had. */
     postgresOldestUrl: string | null
+    /** MariaDB, or the server of MYSQL_URL; null where it cannot be had. */
+    mysqlUrl: string | null
   }
 }
 
+type Stop = () => Promise<void>
+
 /** Starts the servers that all suites share. Take them by `inject('postgresUrl')` and `freshDatabase()`. */
-export default async function setup(project: TestProject): Promise<() => Promise<void>> {
+export default async function setup(project: TestProject): Promise<Stop> {
+  const started = await Promise.allSettled([providePostgres(project), provideMysql(project)])
+  const stops = started.flatMap((one) => (one.status === 'fulfilled' ? [one.value] : []))
+  const stop = async () => {
+    await Promise.all(stops.map((one) => one()))
+  }
+  const failed = started.find((one) => one.status === 'rejected')
+  if (!failed) return stop
+  await stop()
+  throw failed.reason
+}
+
+async function providePostgres(project: TestProject): Promise<Stop> {
   const given = process.env.DATABASE_URL
   if (given) {
     announce(
@@ -38,6 +55,24 @@ async function startOldest(): Promise<PostgresServer | undefined> {
     if (process.env.CI) throw error
     announce(`SKIPPED: suites for the oldest PostgreSQL. ${String(error)}. Install it to run them.`)
     return undefined
+  }
+}
+
+async function provideMysql(project: TestProject): Promise<Stop> {
+  const given = process.env.MYSQL_URL
+  if (given) {
+    project.provide('mysqlUrl', given)
+    return async () => {}
+  }
+  try {
+    const server = await startMariadb()
+    project.provide('mysqlUrl', server.url)
+    return () => server.stop()
+  } catch (error) {
+    if (process.env.CI) throw error
+    announce(`SKIPPED: suites for MySQL and MariaDB. ${String(error)}.`)
+    project.provide('mysqlUrl', null)
+    return async () => {}
   }
 }
 

@@ -1,0 +1,301 @@
+import { MAX_PAYLOAD_BYTES } from '../../core/payload-limits.js'
+import type { ClaimedRow, ClaimRequest, ClaimResult, UnroutableRequest } from '../../store.js'
+import { accepts, acceptsNothing, type Condition, knows, not } from './accepts.js'
+import { microseconds } from './append.js'
+import type { Connection } from './connections.js'
+import type { Param, Query, Row } from './driver.js'
+import type { Names } from './names.js'
+import { EXACT, NEVER } from './schema.js'
+
+/** Ends the token of a row whose former owner vanished: it is tried alone, and charged if it vanishes again. */
+const SOLO = ':solo'
+
+const epochMs = (column: string) => `timestampdiff(microsecond, '1970-01-01', ${column}) / 1000`
+
+/** What claimedRow() reads, in its order. */
+export const EVENT_COLUMNS = `e.event_id, e.seq, e.event_type, e.aggregate_type, e.aggregate_id, e.tenant_id,
+  e.ordering_key, e.version, e.payload, e.payload_bytes, e.headers, e.metadata, ${epochMs('e.occurred_at')},
+  e.payload_size, e.attempts, e.handled_by, e.locked_by`
+
+/** Other writers need not fill in the column. */
+export const SIZE = 'coalesce(nullif(payload_size, 0), octet_length(payload), 0)'
+
+const NOW = 'utc_timestamp(6)'
+
+/** A row that is locked and about to be leased. */
+export interface Candidate {
+  readonly seq: number
+  readonly size: number
+  readonly lockedBy: string | null
+  readonly fresh: boolean
+}
+
+/** How a row is going to be leased: by whom, how much it is charged, and whether its lease is to run from now on. */
+interface Lease {
+  readonly seq: number
+  readonly token: string
+  readonly charge: 0 | 1
+  readonly runs: 0 | 1
+}
+
+export function claimStatements(names: Names) {
+  const { events, index } = names
+  const locking = `select seq, ${SIZE}, locked_by, fresh from ${events}`
+  const fresh = `${locking} force index (${index}_fresh) where fresh = 1`
+  const timed = `${locking} force index (${index}_timed) where timed_at <= ${NOW}`
+  const recent = `(? = 0 or created_at <= ${NOW} - interval ? microsecond)`
+  const skipLocked = (by: string) => `order by ${by} limit ? for update skip locked`
+  const stale = `available_at <= ${NOW} and (locked_until is null or locked_until < ${NOW})
+    and created_at <= ${NOW} - interval ? microsecond`
+  const seqs = `json_table(?, '$[*]' columns (seq bigint unsigned path '$')) s`
+  const bySeq = `straight_join ${events} e force index (primary) on e.seq = s.seq`
+  return {
+    fresh: (accept: Condition) =>
+      `${fresh} and seq >= ? and locked_until is null and ${recent} and ${accept.sql} ${skipLocked('seq')}`,
+    timed: (accept: Condition) =>
+      `${timed} and (? is null or timed_at > ${NOW} - interval ? microsecond) and locked_until is null
+        and ${accept.sql} ${skipLocked('timed_at')}`,
+    // Looked for without locks: among a large backlog there are few, or none.
+    lostFresh: (accept: Condition) => `
+select seq from ${events} force index (${index}_fresh)
+ where fresh = 1 and locked_until < ${NOW} and ${accept.sql} order by seq limit ?`,
+    lostTimed: (accept: Condition) => `
+select seq from ${events} force index (${index}_timed)
+ where timed_at <= ${NOW} and locked_until < ${NOW} and ${accept.sql} order by timed_at limit ?`,
+    lost: `
+select e.seq, ${SIZE}, e.locked_by, e.fresh from ${seqs} ${bySeq}
+ where e.status in (0, 2) and e.locked_until < ${NOW} for update skip locked`,
+    staleFresh: (accept: Condition) => `
+select seq from ${events} force index (${index}_fresh) where fresh = 1 and ${stale} and ${accept.sql}
+ order by seq limit ?`,
+    staleTimed: (accept: Condition) => `
+select seq from ${events} force index (${index}_timed) where timed_at <= ${NOW} and ${stale} and ${accept.sql}
+ order by timed_at limit ?`,
+    // First rows of their keys only.
+    staleOrdered: (accept: Condition) => `
+select seq from ${events} e force index (${index}_ordered)
+ where pending_key > '' and status in (0, 2) and ${stale} and ${accept.sql}
+   and seq = (select p.seq from ${events} p force index (${index}_ordered)
+               where p.pending_key = e.pending_key order by p.seq limit 1)
+ order by pending_key, seq limit ?`,
+    free: `
+select e.seq, ${SIZE}, e.locked_by, e.fresh from ${seqs} ${bySeq}
+ where e.status in (0, 2) and e.available_at <= ${NOW} and (e.locked_until is null or e.locked_until < ${NOW})
+   for update skip locked`,
+    // Highest seq drawn, ms to the next one due, whether a key has rows.
+    summary: `
+select (select max(seq) from ${events}),
+  (select ${epochMs('timed_at')} - ${epochMs(NOW)} from ${events} force index (${index}_timed)
+    where timed_at > ${NOW} and timed_at < ${NEVER} order by timed_at limit 1),
+  (select 1 from ${events} force index (${index}_ordered) where pending_key > '' limit 1)`,
+    lease: `
+update json_table(?, '$[*]' columns (seq bigint unsigned path '$.seq', token varchar(255) ${EXACT} path '$.token',
+    charge int path '$.charge', runs int path '$.runs')) s ${bySeq}
+   set e.locked_by = s.token, e.attempts = e.attempts + s.charge,
+       e.locked_until = if(s.runs = 1, ${NOW} + interval ? microsecond, e.locked_until)`,
+    // Sorted by us: the server would write payloads into a temporary table for that.
+    rows: `select ${EVENT_COLUMNS} from ${seqs} ${bySeq}`,
+    // Without the payload: nobody is going to read it.
+    bareRows: `select ${EVENT_COLUMNS.replace('e.payload, e.payload_bytes', 'null, null')} from ${seqs} ${bySeq}`,
+  }
+}
+
+export type ClaimStatements = ReturnType<typeof claimStatements>
+
+/** Rows whose lease ran out first, then those whose time has come (at most half, unless there is room), then new ones. */
+export async function claim(
+  sql: ClaimStatements,
+  connection: Connection,
+  request: ClaimRequest,
+): Promise<ClaimResult> {
+  const { fromSeq, limit } = request
+  // While everything is paused nothing is looked at, however much waits.
+  const idle = acceptsNothing(request.accept) || limit <= 0
+  if (request.freshOnly && request.suspects === 0) {
+    if (idle) return { rows: [], highSeq: null, complete: true, nextSeq: fromSeq, nextDueMs: null }
+    const { picked, rows } = await connection.transaction(async (query) => {
+      const picked = cut(await lockFresh(sql, query, request, limit), request.maxBytes)
+      return { picked, rows: await lease(sql, query, picked, request) }
+    })
+    let bytes = MAX_PAYLOAD_BYTES
+    for (const { size } of picked) bytes += size
+    const complete = rows.length < limit && bytes <= request.maxBytes
+    return { rows, highSeq: null, complete, nextSeq: behind(picked, fromSeq), nextDueMs: null }
+  }
+  // Before anything is claimed: what is drawn from now on is above it.
+  const [summary = []] = (await connection.uncommitted(sql.summary, [])).rows
+  const told = {
+    highSeq: Number(summary[0] ?? 0),
+    nextDueMs: summary[1] === null ? null : Math.max(0, Number(summary[1])),
+    hasOrdered: summary[2] !== null,
+  }
+  if (idle) return { ...told, rows: [], complete: acceptsNothing(request.accept), nextSeq: fromSeq }
+  return connection.transaction(async (query) => {
+    const wanted = await lockEverything(sql, query, request)
+    const picked = cut(wanted, request.maxBytes)
+    return {
+      ...told,
+      rows: await lease(sql, query, picked, request),
+      complete: wanted.length < limit && picked.length === wanted.length,
+      nextSeq: behind(picked.filter(isUntried), fromSeq),
+    }
+  })
+}
+
+async function lockEverything(
+  sql: ClaimStatements,
+  query: Query,
+  request: ClaimRequest,
+): Promise<readonly Candidate[]> {
+  const { limit } = request
+  const accept = accepts(request.accept)
+  const suspects: Candidate[] = []
+  const most = Math.min(request.suspects, limit)
+  for (const find of [sql.lostFresh, sql.lostTimed]) {
+    const room = most - suspects.length
+    if (room <= 0) break
+    suspects.push(...(await lockFound(query, find(accept), [...accept.params, String(room)], sql.lost)))
+  }
+  const room = limit - suspects.length
+  const timed = await lockTimed(sql, query, request, Math.ceil(room / 2))
+  const fresh = await lockFresh(sql, query, request, room - timed.length)
+  const left = room - timed.length - fresh.length
+  // What the fresh ones left; those that are locked already come first once more.
+  const more =
+    left > 0 && timed.length === Math.ceil(room / 2)
+      ? await lockTimed(sql, query, request, timed.length + left)
+      : timed
+  return [...suspects, ...more, ...fresh]
+}
+
+function lockFresh(sql: ClaimStatements, query: Query, request: ClaimRequest, most: number) {
+  const accept = accepts(request.accept)
+  const recent = microseconds(request.skipRecentMs)
+  return lock(query, sql.fresh(accept), [request.fromSeq, recent, recent, ...accept.params, String(most)])
+}
+
+function lockTimed(sql: ClaimStatements, query: Query, request: ClaimRequest, most: number) {
+  const accept = accepts(request.accept)
+  const within = request.dueWithinMs == null ? null : microseconds(request.dueWithinMs)
+  return lock(query, sql.timed(accept), [within, within ?? 0, ...accept.params, String(most)])
+}
+
+async function lock(query: Query, sql: string, params: readonly Param[]): Promise<readonly Candidate[]> {
+  if (params.at(-1) === '0') return []
+  const { rows } = await query(sql, params)
+  return rows.map((row) => ({
+    seq: Number(row[0]),
+    size: Number(row[1]),
+    lockedBy: row[2] as string | null,
+    fresh: row[3] !== null,
+  }))
+}
+
+/** Finds rows without locks, and then locks those that are still as they were. */
+async function lockFound(
+  query: Query,
+  find: string,
+  params: readonly Param[],
+  locking: string,
+): Promise<readonly Candidate[]> {
+  const { rows } = await query(find, params)
+  if (rows.length === 0) return []
+  return lock(query, locking, [JSON.stringify(rows.map((row) => Number(row[0])))])
+}
+
+function isUntried({ fresh, lockedBy }: Candidate): boolean {
+  return fresh && lockedBy === null
+}
+
+/** As many as the bytes allow; the first one whatever its size. */
+function cut(candidates: readonly Candidate[], maxBytes: number): readonly Candidate[] {
+  let bytes = 0
+  const end = candidates.findIndex(({ size }, at) => {
+    bytes += size
+    return at > 0 && bytes > maxBytes
+  })
+  return end < 0 ? candidates : candidates.slice(0, end)
+}
+
+function behind(fresh: readonly Candidate[], fromSeq: number): number {
+  return fresh.reduce((next, { seq }) => Math.max(next, seq + 1), fromSeq)
+}
+
+/** Of rows that this transaction has locked. `lost` keep their state, but their former owner can settle no more. */
+export async function lease(
+  sql: ClaimStatements,
+  query: Query,
+  candidates: readonly Pick<Candidate, 'seq' | 'lockedBy'>[],
+  { token, leaseMs }: { readonly token: string; readonly leaseMs: number },
+  lost: readonly { readonly seq: number; readonly token: string }[] = [],
+): Promise<ClaimedRow[]> {
+  if (candidates.length === 0) return []
+  const leases: Lease[] = candidates.map(({ seq, lockedBy }) => ({
+    seq,
+    token: lockedBy === null ? token : token + SOLO,
+    charge: lockedBy?.endsWith(SOLO) ? 1 : 0,
+    runs: 1,
+  }))
+  for (const one of lost) leases.push({ ...one, charge: 0, runs: 0 })
+  await query(sql.lease, [JSON.stringify(leases), microseconds(leaseMs)])
+  const { rows } = await query(sql.rows, [JSON.stringify(candidates.map(({ seq }) => seq))])
+  return inOrder(rows.map((row) => claimedRow(row, row[16] as string)))
+}
+
+function inOrder(rows: ClaimedRow[]): ClaimedRow[] {
+  return rows.sort((a, b) => a.seq - b.seq)
+}
+
+export function claimUnroutable(
+  sql: ClaimStatements,
+  connection: Connection,
+  request: UnroutableRequest,
+): Promise<readonly ClaimedRow[]> {
+  const { token, leaseMs, limit, olderThanMs } = request
+  const unknown = not(knows(request.known))
+  return connection.transaction(async (query) => {
+    const found: Candidate[] = []
+    for (const find of [sql.staleFresh, sql.staleTimed, sql.staleOrdered]) {
+      const params = [microseconds(olderThanMs), ...unknown.params, String(limit - found.length)]
+      found.push(...(await lockFound(query, find(unknown), params, sql.free)))
+    }
+    if (found.length === 0) return []
+    const leases: Lease[] = found.map(({ seq }) => ({ seq, token, charge: 0, runs: 1 }))
+    await query(sql.lease, [JSON.stringify(leases), microseconds(leaseMs)])
+    const { rows } = await query(sql.bareRows, [JSON.stringify(found.map(({ seq }) => seq))])
+    return inOrder(rows.map((row) => claimedRow(row, token)))
+  })
+}
+
+/** Written out field by field: this runs for every event. */
+export function claimedRow(row: Row, token: string): ClaimedRow {
+  const bytes = row[9] as Uint8Array | null
+  return {
+    eventId: row[0] as string,
+    eventType: row[2] as string,
+    aggregateType: row[3] as string,
+    aggregateId: row[4] as string | null,
+    tenantId: row[5] as string | null,
+    orderingKey: row[6] as string | null,
+    version: Number(row[7]),
+    payloadText: bytes === null ? ((row[8] as string | null) ?? 'null') : null,
+    payloadBytes: bytes === null ? null : new Uint8Array(bytes),
+    headers: row[10] === null ? null : JSON.parse(row[10] as string),
+    metadata: row[11] === null ? null : JSON.parse(row[11] as string),
+    occurredAtMs: Math.round(Number(row[12])),
+    payloadSize: Number(row[13]),
+    seq: Number(row[1]),
+    attempts: Number(row[14]),
+    handledBy: row[15] === null ? NOBODY : namesIn(row[15] as string),
+    token,
+    suspect: token.endsWith(SOLO),
+  }
+}
+
+/** Another writer may have put anything there. */
+function namesIn(text: string): readonly string[] {
+  const names: unknown = JSON.parse(text)
+  return Array.isArray(names) ? names : NOBODY
+}
+
+const NOBODY: readonly string[] = []

@@ -1,0 +1,174 @@
+import {
+  type Answer,
+  answered,
+  type CoreConnection,
+  type CorePool,
+  connectionOf,
+  ignore,
+  isDeadlock,
+  isLockTimeout,
+  type Param,
+  type Query,
+  send,
+  survives,
+} from './driver.js'
+
+/**
+ * For the connections of our own. Claims under REPEATABLE READ would lock gaps, and with them the writers. A lock that
+ * is not to be had is given up before the connection is taken for dead.
+ */
+const SETTINGS = [
+  'SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED',
+  'SET SESSION autocommit = 1, innodb_lock_wait_timeout = 5',
+]
+const WITHIN_MS = 10_000
+const MOST_DEADLOCKS = 8
+const MOST_TIMEOUTS = 1
+
+type Work<T> = (query: Query) => Promise<T>
+
+/** What a transaction of the store's own sees of others: what is committed, or also what is not yet. */
+type Isolation = 'READ COMMITTED' | 'READ UNCOMMITTED'
+
+/** On any connection of the pool, whatever its isolation and autocommit are. */
+export async function inPool<T>(
+  pool: CorePool,
+  work: Work<T>,
+  isolation: Isolation = 'READ COMMITTED',
+): Promise<T> {
+  return retried(async () => {
+    const connection = await connectionOf(pool)
+    connection.on('error', ignore)
+    const query: Query = (sql, params) => send(connection, sql, params)
+    let broken = false
+    try {
+      await query(`SET TRANSACTION ISOLATION LEVEL ${isolation}`)
+      return await inTransaction(query, work)
+    } catch (error) {
+      broken = !survives(error)
+      throw error
+    } finally {
+      connection.removeListener('error', ignore)
+      if (broken) connection.destroy()
+      else connection.release?.()
+    }
+  })
+}
+
+async function inTransaction<T>(query: Query, work: Work<T>): Promise<T> {
+  await query('START TRANSACTION')
+  try {
+    const result = await work(query)
+    await query('COMMIT')
+    return result
+  } catch (error) {
+    if (survives(error)) await query('ROLLBACK')
+    throw error
+  }
+}
+
+/** A deadlock's victim is done again from the start, and so, but less often, is what waited in vain for a lock. */
+async function retried<T>(work: () => Promise<T>): Promise<T> {
+  for (let deadlocks = 0, timeouts = 0; ; ) {
+    try {
+      return await work()
+    } catch (error) {
+      if (isDeadlock(error)) deadlocks++
+      else if (isLockTimeout(error)) timeouts++
+      else throw error
+      if (deadlocks > MOST_DEADLOCKS || timeouts > MOST_TIMEOUTS) throw error
+      await new Promise((resolve) => setTimeout(resolve, Math.random() * 5 * deadlocks))
+    }
+  }
+}
+
+/**
+ * A connection of the outbox's own, replaced when it breaks. Before `open` and after `close` statements go through
+ * the pool like anybody's. What is asked of it is done one after the other, a transaction as one.
+ */
+export class Connection {
+  readonly #pool: CorePool
+  #live: CoreConnection | null = null
+  #open = false
+  #last: Promise<unknown> = Promise.resolve()
+
+  constructor(pool: CorePool) {
+    this.#pool = pool
+  }
+
+  async open(): Promise<void> {
+    this.#open = true
+    await this.#inTurn(() => this.#connected())
+  }
+
+  /** The connection is closed and not given back: its settings are ours. */
+  async close(): Promise<void> {
+    this.#open = false
+    await answered(this.#last, 2_000).catch(ignore)
+    this.#drop()
+  }
+
+  /** One statement, which commits by itself. */
+  query = (sql: string, params?: readonly Param[]): Promise<Answer> => {
+    const work: Work<Answer> = (query) => query(sql, params)
+    return this.#run(work, () => inPool(this.#pool, work))
+  }
+
+  /** One SELECT that also sees what others have not committed yet. */
+  uncommitted(sql: string, params: readonly Param[]): Promise<Answer> {
+    const work: Work<Answer> = (query) => query(sql, params)
+    return this.#run(
+      async (query) => {
+        await query('SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED')
+        return work(query)
+      },
+      () => inPool(this.#pool, work, 'READ UNCOMMITTED'),
+    )
+  }
+
+  /** Rolled back when `work` fails; done again when it was a deadlock's victim. */
+  transaction<T>(work: Work<T>): Promise<T> {
+    return this.#run(
+      (query) => inTransaction(query, work),
+      () => inPool(this.#pool, work),
+    )
+  }
+
+  #run<T>(onOwn: Work<T>, inThePool: () => Promise<T>): Promise<T> {
+    return this.#open ? this.#inTurn(() => retried(() => this.#work(onOwn))) : inThePool()
+  }
+
+  async #work<T>(work: Work<T>): Promise<T> {
+    const connection = this.#live ?? (await this.#connected())
+    try {
+      return await work((sql, params) => answered(send(connection, sql, params)))
+    } catch (error) {
+      if (!survives(error) && this.#live === connection) this.#drop()
+      throw error
+    }
+  }
+
+  #inTurn<T>(work: () => Promise<T>): Promise<T> {
+    const result = this.#last.then(work)
+    this.#last = result.then(ignore, ignore)
+    return result
+  }
+
+  async #connected(): Promise<CoreConnection> {
+    const connection = await connectionOf(this.#pool, WITHIN_MS)
+    connection.on('error', ignore)
+    try {
+      for (const setting of SETTINGS) await answered(send(connection, setting))
+    } catch (error) {
+      connection.destroy()
+      throw error
+    }
+    this.#live = connection
+    return connection
+  }
+
+  #drop(): void {
+    this.#live?.destroy()
+    this.#live = null
+  }
+}

@@ -1,0 +1,302 @@
+import {
+  AftercommitError,
+  CommitUnknownError,
+  InvalidSettingError,
+  PoolTooSmallError,
+  StoreNotMigratedError,
+  TransactionEndedError,
+} from '../../core/errors.js'
+import type {
+  AppendOptions,
+  AppendResult,
+  AppendRow,
+  Claim,
+  ClaimRequest,
+  EventFilter,
+  EventStore,
+  InstanceRecord,
+  Migration,
+  OrderedClaimRequest,
+  Settlement,
+  StoreCapabilities,
+  StoreEvents,
+  UnroutableRequest,
+} from '../../store.js'
+import type { TransactionSession } from '../../transaction.js'
+import * as appending from './append.js'
+import * as claiming from './claim.js'
+import { Connection, inPool } from './connections.js'
+import { type CoreConnection, type CorePool, ignore, type Query } from './driver.js'
+import * as inboxes from './inbox.js'
+import * as inspecting from './inspect.js'
+import { type Names, namesOf } from './names.js'
+import * as ordering from './ordered.js'
+import { pauseStatements } from './pauses.js'
+import * as pruning from './prune.js'
+import * as registry from './registry.js'
+import { migrate, migrationsFor, pendingMigrations } from './schema.js'
+import * as settling from './settle.js'
+import { ensureInTransaction, ManagedTransaction } from './transaction.js'
+
+export interface MysqlStoreOptions {
+  /** Database of the tables; default: the one that the pool's connections use. */
+  readonly database?: string
+  /** Name of the events table; the others are named after it. Default `outbox_event`. */
+  readonly table?: string
+}
+
+/** What the user's pool gives out, and what lies inside of it. */
+export interface Source<Client> {
+  readonly pool: CorePool
+  connect(): Promise<Client>
+  coreOf(client: Client): CoreConnection
+}
+
+/** Connections that the started outboxes on one pool keep for themselves. */
+const reserved = new WeakMap<object, number>()
+/** What a batch of payloads, or one of the largest, can take. */
+const ENOUGH_BYTES = 4_194_304
+/** One for claims, one for everything else. */
+const OWN_CONNECTIONS = 2
+
+/** MariaDB 10.6+ and MySQL 8. One file a concern; this one only puts them together. */
+export class MysqlStore<Client> implements EventStore<Client> {
+  readonly name = 'mysql'
+  readonly capabilities: StoreCapabilities = {
+    durable: true,
+    multiProcess: true,
+    doorbell: false,
+    callerTransactions: true,
+    concurrentTransactions: true,
+  }
+  readonly #source: Source<Client>
+  readonly #pool: CorePool
+  readonly #names: Names
+  readonly #claims: Connection
+  readonly #settles: Connection
+  readonly #sql
+  #opened = false
+  #guarding = false
+
+  constructor(source: Source<Client>, options: MysqlStoreOptions) {
+    this.#source = source
+    this.#pool = source.pool
+    this.#names = namesOf(options)
+    this.#claims = new Connection(this.#pool)
+    this.#settles = new Connection(this.#pool)
+    this.#sql = {
+      append: appending.appendStatements(this.#names),
+      claims: claiming.claimStatements(this.#names),
+      ordered: ordering.orderedStatements(this.#names),
+      settles: settling.settleStatements(this.#names),
+      registry: registry.registryStatements(this.#names),
+      inspect: inspecting.inspectStatements(this.#names),
+      pauses: pauseStatements(this.#names),
+      inbox: inboxes.inboxStatements(this.#names),
+      prune: pruning.pruneStatements(this.#names),
+    }
+  }
+
+  async open(events: StoreEvents): Promise<void> {
+    if (this.#opened) {
+      throw new AftercommitError(
+        'STORE_IN_USE',
+        'This store is in use by another outbox: give each one a store of its own.',
+      )
+    }
+    const taken = reserved.get(this.#pool) ?? 0
+    // Zero stands for no limit.
+    const most = this.#pool.config.connectionLimit || Number.POSITIVE_INFINITY
+    if (most <= taken + OWN_CONNECTIONS) throw new PoolTooSmallError(most, taken + OWN_CONNECTIONS + 1)
+    this.#guard()
+    await this.#checkMigrated()
+    await this.#checkServer(events)
+    this.#opened = true
+    reserved.set(this.#pool, taken + OWN_CONNECTIONS)
+    try {
+      await Promise.all([this.#claims.open(), this.#settles.open()])
+    } catch (error) {
+      await this.close()
+      throw error
+    }
+  }
+
+  async close(): Promise<void> {
+    if (this.#opened) reserved.set(this.#pool, (reserved.get(this.#pool) ?? 0) - OWN_CONNECTIONS)
+    this.#opened = false
+    await Promise.all([this.#claims.close(), this.#settles.close()])
+    this.#pool.removeListener('connection', this.#onConnection)
+    this.#guarding = false
+  }
+
+  migrate(): Promise<readonly number[]> {
+    return migrate(this.#pool, this.#names)
+  }
+
+  migrations(): readonly Migration[] {
+    return migrationsFor(this.#names)
+  }
+
+  pendingMigrations(): Promise<readonly Migration[]> {
+    return this.#alone((query) => pendingMigrations(query, this.#names))
+  }
+
+  async transaction<T>(body: (session: TransactionSession<Client>) => Promise<T>, own?: Client): Promise<T> {
+    this.#guard()
+    const client = own ?? (await this.#source.connect())
+    const connection = this.#source.coreOf(client)
+    const transaction = new ManagedTransaction(connection)
+    try {
+      return await transaction.run(client, own !== undefined, body)
+    } finally {
+      transaction.end()
+      if (own === undefined) {
+        if (transaction.broken) connection.destroy()
+        else connection.release?.()
+      }
+    }
+  }
+
+  async ensureInTransaction(client: Client): Promise<void> {
+    await this.#on(client)
+  }
+
+  async append(client: Client, rows: readonly AppendRow[], options: AppendOptions): Promise<AppendResult> {
+    return appending.append(this.#sql.append, await this.#on(client), rows, options)
+  }
+
+  /** Asked before the commit: who finds the transaction ended by then does not know what became of it. */
+  async findPresent(client: Client, eventIds: readonly string[]): Promise<ReadonlyMap<string, number>> {
+    const query = await this.#on(client).catch((error) => {
+      throw error instanceof TransactionEndedError ? new CommitUnknownError(error) : error
+    })
+    return appending.findPresent(this.#sql.append, query, eventIds)
+  }
+
+  claim(request: ClaimRequest) {
+    return claiming.claim(this.#sql.claims, this.#claims, request)
+  }
+
+  claimOrdered(request: OrderedClaimRequest) {
+    return ordering.claimOrdered(this.#sql.ordered, this.#sql.claims, this.#claims, request)
+  }
+
+  claimUnroutable(request: UnroutableRequest) {
+    return claiming.claimUnroutable(this.#sql.claims, this.#claims, request)
+  }
+
+  settleIfLeased(settlements: readonly Settlement[], keepDone: boolean) {
+    return settling.settleIfLeased(this.#sql.settles, this.#settles, settlements, keepDone)
+  }
+
+  renewIfLeased(claims: readonly Claim[], leaseMs: number) {
+    return settling.renewIfLeased(this.#sql.settles, this.#settles.query, claims, leaseMs)
+  }
+
+  /** There is no doorbell; the pollers of others come by themselves. */
+  async ring(): Promise<void> {}
+
+  async heartbeat(instance: InstanceRecord, stopped: boolean): Promise<readonly string[]> {
+    await registry.heartbeat(this.#sql.registry, this.#settles.query, instance, stopped)
+    return this.paused()
+  }
+
+  instances(seenWithinMs: number) {
+    return registry.instances(this.#sql.registry, this.#settles.query, seenWithinMs)
+  }
+
+  stats() {
+    return inspecting.stats(this.#sql.inspect, this.#settles.query)
+  }
+
+  list(filter: EventFilter) {
+    return this.#alone((query) => inspecting.list(this.#sql.inspect, query, filter))
+  }
+
+  retryDead(filter: EventFilter) {
+    return this.#alone((query) => inspecting.retryDead(this.#sql.inspect, query, filter))
+  }
+
+  discardDead(filter: EventFilter) {
+    return this.#alone((query) => inspecting.discardDead(this.#sql.inspect, query, filter))
+  }
+
+  pruneDone(olderThanMs: number, limit: number) {
+    return this.#alone((query) => pruning.pruneDone(this.#sql.prune, query, olderThanMs, limit))
+  }
+
+  pruneInstances(olderThanMs: number) {
+    return this.#alone((query) => registry.pruneInstances(this.#sql.registry, query, olderThanMs))
+  }
+
+  async paused(): Promise<readonly string[]> {
+    const { rows } = await this.#settles.query(this.#sql.pauses.paused, [])
+    return rows.map((row) => row[0] as string)
+  }
+
+  async pause(eventType: string): Promise<void> {
+    await this.#alone((query) => query(this.#sql.pauses.pause, [eventType]))
+  }
+
+  async resume(eventType: string): Promise<boolean> {
+    return (await this.#alone((query) => query(this.#sql.pauses.resume, [eventType]))).affected > 0
+  }
+
+  async markProcessed(client: Client, handler: string, eventId: string): Promise<boolean> {
+    return inboxes.markProcessed(this.#sql.inbox, await this.#on(client), handler, eventId)
+  }
+
+  async isProcessed(handler: string, eventId: string): Promise<boolean> {
+    const { rows } = await this.#alone((query) => query(this.#sql.inbox.contains, [handler, eventId]))
+    return rows.length > 0
+  }
+
+  pruneProcessed(olderThanMs: number, limit: number) {
+    return this.#alone((query) => inboxes.pruneProcessed(this.#sql.inbox, query, olderThanMs, limit))
+  }
+
+  /** In a transaction of its own, on any connection of the pool. */
+  #alone<T>(work: (query: Query) => Promise<T>): Promise<T> {
+    return inPool(this.#pool, work)
+  }
+
+  /** Only inside a transaction: one that has ended must not become an autocommit. */
+  #on(client: Client): Promise<Query> {
+    return ensureInTransaction(this.#source.coreOf(client))
+  }
+
+  /** A lost idle connection must not end the process, whether the outbox is started or only publishes. */
+  #guard(): void {
+    if (this.#guarding) return
+    this.#guarding = true
+    this.#pool.on('connection', this.#onConnection)
+  }
+
+  readonly #onConnection = (connection: CoreConnection): void => {
+    connection.on('error', ignore)
+  }
+
+  /** In another character set the driver would write question marks for what that one lacks. */
+  async #checkServer(events: StoreEvents): Promise<void> {
+    const { rows } = await this.#alone((query) =>
+      query('select @@character_set_client, @@max_allowed_packet', []),
+    )
+    const [charset, packet] = rows[0] ?? []
+    if (charset !== 'utf8mb4') {
+      throw new InvalidSettingError(
+        'charset',
+        `must be utf8mb4 for the pool's connections, and is ${charset}`,
+      )
+    }
+    if (Number(packet) >= ENOUGH_BYTES) return
+    events.onWarning(
+      `max_allowed_packet of the server is ${packet}: large payloads may be refused, set it to 16M or more`,
+    )
+  }
+
+  /** With a newer version some of them may be missing while a deploy is under way; the first is what all stand on. */
+  async #checkMigrated(): Promise<void> {
+    const missing = await this.pendingMigrations()
+    if (missing.some(({ version }) => version === 1)) throw new StoreNotMigratedError()
+  }
+}

@@ -1,0 +1,161 @@
+import { execFile } from 'node:child_process'
+import { promisify } from 'node:util'
+import type { Pool } from 'mysql2/promise'
+import { expect, it } from 'vitest'
+import type { EventEnvelope } from '../../../src/index.js'
+import { mysqlStore } from '../../../src/stores/mysql/index.js'
+import { findMariadb } from '../../support/mariadb-server.js'
+import { freshUrl, newWorld, onMysql, poolOn, rowsOf } from './kit.js'
+
+/** As a person would, with the command-line client. */
+async function typed(url: string, sql: string): Promise<string> {
+  const { hostname, port, username, password, pathname } = new URL(url)
+  const args = [`-h${hostname}`, `-P${port}`, `-u${username}`, '--protocol=tcp', pathname.slice(1), '-e', sql]
+  if (password) args.push(`-p${decodeURIComponent(password)}`)
+  const { stdout } = await promisify(execFile)(findMariadb()?.client ?? 'mysql', args)
+  return stdout
+}
+
+async function handledOf(world: Awaited<ReturnType<typeof newWorld>>): Promise<EventEnvelope[]> {
+  const handled: EventEnvelope[] = []
+  world.outbox.on('*', 'note', (event) => void handled.push(event as EventEnvelope))
+  await world.outbox.drain()
+  return handled
+}
+
+onMysql('publishing by SQL', () => {
+  it('works from the command-line client, with and without a transaction', async () => {
+    const world = await newWorld()
+    const nulls = ', null, null, null, null, null, null, null, null, null'
+    await typed(world.url, `call outbox_publish('order.placed', '{"orderId": "o-1"}'${nulls})`)
+    await typed(
+      world.url,
+      `start transaction; call outbox_publish('order.placed', '{"orderId": "gone"}'${nulls}); rollback;
+       start transaction; call outbox_publish('order.placed', '{"orderId": "o-2"}', 'order', 'o-2', 'my-id', null,
+         'tenant', 3, '{"x": "y"}', '{"correlationId": "c"}', 0); commit`,
+    )
+    const [first, second, ...others] = await handledOf(world)
+    expect(others).toEqual([])
+    expect(first).toMatchObject({ aggregateType: '__GLOBAL__', version: 1, payload: { orderId: 'o-1' } })
+    expect(second).toMatchObject({
+      eventId: 'my-id',
+      aggregateType: 'order',
+      aggregateId: 'o-2',
+      tenantId: 'tenant',
+      version: 3,
+      headers: { x: 'y' },
+      payload: { orderId: 'o-2' },
+    })
+    expect(second?.metadata.correlationId).toBe('c')
+  })
+
+  it('works from a trigger, and by a plain INSERT', async () => {
+    const world = await newWorld()
+    await world.pool.query('create table orders (id varchar(20) primary key)')
+    await world.pool.query(`create trigger placed after insert on orders for each row
+      call outbox_publish('order.placed', json_object('orderId', new.id), 'order', new.id, null,
+        concat('order-', new.id), null, null, null, null, null)`)
+    await world.pool.query(`insert into orders values ('o-1'), ('o-2')`)
+    await world.pool.query(
+      `insert into outbox_event (event_id, event_type, payload) values (uuid(), 'order.placed', '{"orderId": "o-3"}')`,
+    )
+    const handled = await handledOf(world)
+    expect(handled.map((event) => (event.payload as { orderId: string }).orderId).sort()).toEqual([
+      'o-1',
+      'o-2',
+      'o-3',
+    ])
+    expect(handled.map((event) => event.orderingKey ?? '').sort()).toEqual(['', 'order-o-1', 'order-o-2'])
+  })
+
+  it('refuses what could not be handled, and says why', async () => {
+    const { pool } = await newWorld()
+    const call = (...args: (string | null)[]) => {
+      const all = [...args, ...Array.from({ length: 11 - args.length }, () => null)]
+      return pool.query(`call outbox_publish(${all.map(() => '?').join(', ')})`, all)
+    }
+    await expect(call('x', '{broken')).rejects.toThrow(/payload_is_not_json/)
+    await expect(call('', '1')).rejects.toThrow(/event_type_is_empty/)
+    await expect(call('x', '1', null, null, null, '')).rejects.toThrow(/ordering_key_is_empty/)
+    await call('x', null, null, null, 'twice')
+    await expect(call('x', null, null, null, 'twice')).rejects.toMatchObject({ errno: 1062 })
+    expect(await rowsOf(pool)).toEqual([{ event_id: 'twice', status: 0 }])
+  })
+
+  it('waits as long as it is told to', async () => {
+    const world = await newWorld()
+    await world.pool.query(
+      `call outbox_publish('later', null, null, null, null, null, null, null, null, null, 3600000)`,
+    )
+    expect(await handledOf(world)).toEqual([])
+    expect((await world.outbox.stats()).pending).toBe(1)
+  })
+})
+
+onMysql('migrations', () => {
+  const storesOn =
+    (url: string) =>
+    (pool: Pool = poolOn(url)) =>
+      mysqlStore(pool)
+
+  it('are applied once when ten instances start at once', async () => {
+    const url = await freshUrl()
+    const newStore = storesOn(url)
+    const pool = poolOn(url, { connectionLimit: 12 })
+    const applied = await Promise.all(Array.from({ length: 10 }, () => newStore(pool).migrate()))
+    expect(applied.flat().sort()).toEqual([1, 2])
+    expect(await newStore(pool).pendingMigrations()).toEqual([])
+    expect(await newStore(pool).migrate()).toEqual([])
+  })
+
+  it('can be run by hand, twice, and are known to have been', async () => {
+    const url = await freshUrl()
+    const store = storesOn(url)()
+    const silent = { onRing: () => {}, onWarning: () => {} }
+    await expect(store.open(silent)).rejects.toMatchObject({ code: 'STORE_NOT_MIGRATED' })
+    for (let round = 0; round < 2; round++) {
+      for (const { sql } of store.migrations()) await typed(url, sql)
+    }
+    expect(await store.pendingMigrations()).toEqual([])
+    await store.open(silent)
+    await store.close()
+  })
+
+  it('say which right is missing, and leave the worker able to start', async () => {
+    const url = new URL(await freshUrl())
+    const database = url.pathname.slice(1)
+    const admin = poolOn(url.href)
+    const user = `u${database.slice(-12)}`
+    await admin.query(`create user '${user}'@'%' identified by 'secret'`)
+    await admin.query(`grant select, insert, update, delete, create, index on ${database}.* to '${user}'@'%'`)
+    const mine = new URL(url.href)
+    mine.username = user
+    mine.password = 'secret'
+    const store = storesOn(mine.href)()
+    await expect(store.migrate()).rejects.toThrow(/CREATE ROUTINE/)
+    await store.open({ onRing: () => {}, onWarning: () => {} })
+    await store.close()
+    await admin.query(`drop user '${user}'@'%'`)
+  })
+
+  it('take another table name, in another database', async () => {
+    const url = new URL(await freshUrl())
+    const database = url.pathname.slice(1)
+    url.pathname = '/mysql'
+    const pool = poolOn(url.href)
+    const store = mysqlStore(pool, { database, table: 'shop_event' })
+    expect(await store.migrate()).toEqual([1, 2])
+    await pool.query(
+      `call ${database}.shop_publish('x', '1', null, null, null, null, null, null, null, null, null)`,
+    )
+    expect(await store.list({})).toHaveLength(1)
+  })
+
+  it('a bad option is refused by name', async () => {
+    const pool = poolOn(await freshUrl())
+    expect(() => mysqlStore(pool, { table: 'a b' })).toThrow(/table/)
+    expect(() => mysqlStore(pool, { database: '`x`' })).toThrow(/database/)
+    expect(() => mysqlStore(pool, { tabel: 'x' } as never)).toThrow(/tabel/)
+    expect(() => mysqlStore({})).toThrow(/mysql2/)
+  })
+})

@@ -1,0 +1,80 @@
+import mysql from 'mysql2'
+import { createPool } from 'mysql2/promise'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, inject, it } from 'vitest'
+import { mysqlStore } from '../../src/stores/mysql/index.js'
+import { storeConformance } from '../../src/testing/index.js'
+import { freshMysql } from '../support/mariadb-server.js'
+
+const runner = { describe, it, beforeEach, afterEach }
+const TABLES = ['outbox_event', 'outbox_event_instance', 'outbox_event_pause', 'outbox_event_inbox']
+const BROKEN = 'select * from nowhere_at_all'
+
+const server = inject('mysqlUrl')
+
+describe.skipIf(!server)('MySQL', () => {
+  let database: Awaited<ReturnType<typeof freshMysql>>
+  beforeAll(async () => {
+    database = await freshMysql(server ?? '')
+  })
+  afterAll(() => database?.drop())
+
+  describe('promises', () => {
+    let pool: ReturnType<typeof createPool>
+    beforeAll(() => {
+      pool = createPool({ uri: database.url, connectionLimit: 12 })
+    })
+    afterAll(() => pool?.end())
+    storeConformance({
+      name: 'mysql2 with promises',
+      runner,
+      createStore: async () => {
+        const store = mysqlStore(pool)
+        await store.migrate()
+        for (const table of TABLES) await pool.query(`delete from ${table}`)
+        return { store, dispose: async () => {}, begin }
+      },
+      failingStatement: (client) => client.query(BROKEN),
+    })
+
+    async function begin() {
+      const client = await pool.getConnection()
+      await client.beginTransaction()
+      const end = async (how: 'commit' | 'rollback') => {
+        await client[how]()
+        client.release()
+      }
+      return { client, commit: () => end('commit'), rollback: () => end('rollback') }
+    }
+  })
+
+  describe('callbacks', () => {
+    let pool: mysql.Pool
+    beforeAll(() => {
+      pool = mysql.createPool({ uri: database.url, connectionLimit: 12 })
+    })
+    afterAll(() => pool?.promise().end())
+    storeConformance({
+      name: 'mysql2 with callbacks',
+      runner,
+      createStore: async () => {
+        const store = mysqlStore(pool)
+        await store.migrate()
+        for (const table of TABLES) await pool.promise().query(`delete from ${table}`)
+        return { store, dispose: async () => {}, begin }
+      },
+      failingStatement: (client) => client.promise().query(BROKEN),
+    })
+
+    async function begin() {
+      const client = await new Promise<mysql.PoolConnection>((resolve, reject) => {
+        pool.getConnection((error, connection) => (error ? reject(error) : resolve(connection)))
+      })
+      await client.promise().beginTransaction()
+      const end = async (how: 'commit' | 'rollback') => {
+        await client.promise()[how]()
+        client.release()
+      }
+      return { client, commit: () => end('commit'), rollback: () => end('rollback') }
+    }
+  })
+})
