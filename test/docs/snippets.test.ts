@@ -12,6 +12,8 @@ const PAGES = [
   'events',
   'guarantees',
   'tuning',
+  'migrations',
+  'table-contract',
   'testing',
   'security',
 ].map((name) => `docs/${name}.md`)

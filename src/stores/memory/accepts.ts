@@ -29,7 +29,9 @@ export function compileFilter(filter: TypeFilter): (row: Routed) => boolean {
     const bound = newest.get(row.aggregateType + SEPARATOR + row.eventType)
     if (plain === undefined && bound === undefined) {
       const name = row.aggregateType + SEPARATOR + row.eventType
-      return filter.prefixes.some((prefix) => row.eventType.startsWith(prefix) || name.startsWith(prefix))
+      return filter.prefixes.some((prefix) =>
+        (prefix.includes(SEPARATOR) ? name : row.eventType).startsWith(prefix),
+      )
     }
     return row.version <= Math.max(plain ?? 0, bound ?? 0)
   }

@@ -10,10 +10,12 @@ export const accepts = (n: number) => {
   const limit = (key: string) => `${list(n + 1, 'int')}[array_position(${list(n, 'text')}, ${key})]`
   return `version <= coalesce(${limit('event_type')}, ${limit(`aggregate_type || E'\\x1f' || event_type`)},
     case when $${n + 3}::int = 1 or event_type ^@ any(${list(n + 2, 'text')})
-      or (aggregate_type || E'\\x1f' || event_type) ^@ any(${list(n + 2, 'text')}) then 2147483647 else -1 end)`
+      or (E'\\x1f' || aggregate_type || E'\\x1f' || event_type) ^@ any(${list(n + 2, 'text')}) then 2147483647 else -1 end)`
 }
 
 const SEPARATOR = '\x1e'
+/** Between an aggregate type and an event type. */
+const BOUND = '\x1f'
 const NOTHING: TypeFilter = { names: [], versions: [], prefixes: [] }
 
 /** True when no row can pass, so that nobody need look. */
@@ -43,7 +45,8 @@ export function knownParams(filter: TypeFilter): Param[] {
   return [
     filter.names.join(SEPARATOR),
     filter.versions.join(SEPARATOR),
-    filter.prefixes.join(SEPARATOR),
+    // With an aggregate type in front it must not be taken for the beginning of a type, nor the other way round.
+    filter.prefixes.map((prefix) => (prefix.includes(BOUND) ? BOUND + prefix : prefix)).join(SEPARATOR),
     filter.prefixes.includes('') ? 1 : 0,
   ]
 }

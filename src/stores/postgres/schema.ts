@@ -24,17 +24,17 @@ export function migrationsFor(names: Names): readonly Migration[] {
     version,
     name,
     sql: `${sql.trim()}
-create table if not exists ${names.migrations} (
-  version int primary key,
-  name text not null,
-  applied_at timestamptz not null default clock_timestamp()
-);
 insert into ${names.migrations} (version, name) values (${version}, '${name}') on conflict (version) do nothing;`,
   }))
 }
 
 function tables(names: Names): string {
   return `
+create table if not exists ${names.migrations} (
+  version int primary key,
+  name text not null,
+  applied_at timestamptz not null default clock_timestamp()
+);
 create sequence if not exists ${names.sequence};
 create table if not exists ${names.events} (
   -- what a claim looks at comes first

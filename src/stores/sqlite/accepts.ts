@@ -1,6 +1,9 @@
 import type { TypeFilter } from '../../store.js'
 import type { Params } from './driver.js'
 
+/** Between an aggregate type and an event type. */
+const BOUND = '\x1f'
+
 /** The filter's names, in front of a statement's SELECT; each at most once. */
 export const WITH_NAMES = `accepted(name, newest) as materialized (
     select cast(value ->> 0 as text), value ->> 1 from json_each(:names))`
@@ -14,7 +17,7 @@ const startsWith = (text: string) => `substr(${text}, 1, length(p.value)) = p.va
 /** Whether the newest version accepted for the row, or -1, is at least its own. */
 export const ACCEPTED = `e.version <= coalesce(a.newest, b.newest,
     case when :everything = 1 or exists (select 1 from json_each(:prefixes) p
-      where ${startsWith('e.event_type')} or ${startsWith('e.aggregate_type || char(31) || e.event_type')})
+      where ${startsWith('e.event_type')} or ${startsWith('char(31) || e.aggregate_type || char(31) || e.event_type')})
       then 2147483647 else -1 end)`
 
 /** True when no row can pass, so that nobody need look. */
@@ -49,7 +52,8 @@ function newestOf({ names, versions }: TypeFilter): Map<string, number> {
 function paramsOf(newest: ReadonlyMap<string, number>, prefixes: readonly string[]): Params {
   return {
     names: JSON.stringify([...newest]),
-    prefixes: JSON.stringify(prefixes),
+    // With an aggregate type in front it must not be taken for the beginning of a type, nor the other way round.
+    prefixes: JSON.stringify(prefixes.map((prefix) => (prefix.includes(BOUND) ? BOUND + prefix : prefix))),
     everything: prefixes.includes('') ? 1 : 0,
   }
 }

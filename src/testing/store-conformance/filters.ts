@@ -60,6 +60,7 @@ const CASES: readonly Case[] = [
       { eventType: 'order.' },
     ],
     no: [
+      { eventType: 'placed', aggregateType: 'order.line' },
       { eventType: 'order' },
       { eventType: 'orders.placed' },
       { eventType: 'Order.placed' },
