@@ -10,6 +10,8 @@ const NOW = 'utc_timestamp(6)'
 const KEPT_FAILURES = 10
 const ERROR_LENGTH = 4_000
 
+const DONE = `e.status = 1, e.done_at = ${NOW}, e.locked_by = null, e.locked_until = null`
+
 export function settleStatements({ events, index }: Names) {
   // Rows are locked in the order of the list, which is the same for everybody: by id.
   const byId = `straight_join ${events} e force index (${index}_id) on e.event_id = s.id`
@@ -22,8 +24,9 @@ export function settleStatements({ events, index }: Names) {
 select e.event_id, e.locked_by, e.failures, timestampdiff(microsecond, '1970-01-01', ${NOW}) / 1000
   from ${claims} where ${leased} for update`,
     remove: `delete e from ${ids}`,
-    done: `
-update ${ids} set e.status = 1, e.done_at = ${NOW}, e.locked_by = null, e.locked_until = null`,
+    done: `update ${ids} set ${DONE}`,
+    removeIfLeased: `delete e from ${claims} where ${leased}`,
+    doneIfLeased: `update ${claims} set ${DONE} where ${leased}`,
     others: `
 update json_table(?, '$[*]' columns (id varchar(255) ${EXACT} path '$.id', status int path '$.status',
     attempts int path '$.attempts', halts int path '$.halts', delay bigint path '$.delay',
@@ -47,14 +50,35 @@ update ${claims} set e.locked_until = ${NOW} + interval ? microsecond
 
 type Statements = ReturnType<typeof settleStatements>
 
-/** Locks the rows that still carry their token, and settles those: one statement for the successes, one for the rest. */
+/** Most batches are successes that all still have their lease: these take one statement. */
 export async function settleIfLeased(
   sql: Statements,
   connection: Connection,
   settlements: readonly Settlement[],
   keepDone: boolean,
 ): Promise<ReadonlySet<string>> {
-  if (settlements.length === 0) return new Set()
+  const ids = new Set(settlements.map(({ eventId }) => eventId))
+  if (ids.size === 0) return ids
+  if (ids.size === settlements.length && settlements.every(({ outcome }) => outcome === 'done')) {
+    const statement = keepDone ? sql.doneIfLeased : sql.removeIfLeased
+    const params = [pairs(settlements)]
+    const all = await connection.transaction(async (query) => {
+      if ((await query(statement, params)).affected === ids.size) return true
+      await query('ROLLBACK')
+      return false
+    })
+    if (all) return ids
+  }
+  return settleThoseLeased(sql, connection, settlements, keepDone)
+}
+
+/** Locks the rows that still carry their token, and settles those: one statement for the successes, one for the rest. */
+async function settleThoseLeased(
+  sql: Statements,
+  connection: Connection,
+  settlements: readonly Settlement[],
+  keepDone: boolean,
+): Promise<ReadonlySet<string>> {
   return connection.transaction(async (query) => {
     const { rows } = await query(sql.lock, [pairs(settlements)])
     const locked = new Map(rows.map((row) => [row[0] as string, row]))
