@@ -7,6 +7,8 @@ export default defineConfig({
     exclude: ['test/types/**', '**/node_modules/**', 'dist/**'],
     globalSetup: ['test/support/services.ts'],
     pool: 'forks',
+    // Most of the time a test waits for a server.
+    maxWorkers: 3,
     testTimeout: 30_000,
     hookTimeout: 60_000,
     teardownTimeout: 20_000,

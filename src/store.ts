@@ -152,6 +152,7 @@ export type Settlement = Claim &
     | { readonly outcome: 'done' }
     | {
         readonly outcome: 'retry' | 'dead'
+        /** Why it failed; an empty one leaves the last one as it is. */
         readonly error: string
         readonly failures: readonly Failure[]
         readonly handledBy: readonly string[]

@@ -1,6 +1,7 @@
 export { AftercommitError } from './errors/base.js'
 export {
   AggregateHandlerError,
+  BatchResultError,
   HandlerExistsError,
   HandlerGaveUpError,
   HandlerTimeoutError,

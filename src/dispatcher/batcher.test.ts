@@ -1,38 +1,47 @@
+import { runInNewContext } from 'node:vm'
 import { describe, expect, it } from 'vitest'
+import { delivery } from '../../test/support/dispatcher-world.js'
 import { currentEvent, runHandling } from '../ambient.js'
 import { EventEnvelope } from '../core/envelope.js'
-import { silentLogger } from '../observe/logger.js'
 import { gate } from '../testing/store-conformance/fixtures.js'
 import { VirtualClock } from '../testing/virtual-clock.js'
-import { Batcher, type BatchFunction, type BatchOptions } from './batcher.js'
+import { Batcher, type BatchFunction, type BatchOptions, type BatchResults } from './batcher.js'
+import type { Delivery } from './delivery.js'
 import { NotStarted } from './outcome.js'
-import type { HandlerContext } from './routing.js'
+
+type Init = Parameters<typeof delivery>[0]
 
 function world(handle: BatchFunction, options: Partial<BatchOptions> = {}) {
   const clock = new VirtualClock()
-  const overdue = new Map<string, Promise<unknown>>()
+  const overdue: string[] = []
+  const state = { isStopped: false }
   const batcher = new Batcher({
     ...{ name: 'batch', size: 3, waitMs: 50, concurrency: 1, timeoutMs: 0, handle },
     ...options,
   })
-  batcher.use({ clock, outlives: (eventId, run) => void overdue.set(eventId, run) })
+  batcher.use({
+    clock,
+    inFlight: { outlives: ({ event }) => void overdue.push(event.eventId) },
+    mayStart: (one) => !one.lost && !state.isStopped,
+  })
   const ends = new Map<string, unknown>()
-  const controllers = new Map<string, AbortController>()
-  const add = (...ids: string[]) => {
-    for (const eventId of ids) {
-      const controller = new AbortController()
-      controllers.set(eventId, controller)
-      const context: HandlerContext = {
-        ...{ attempt: 1, signal: controller.signal, handler: 'batch', log: silentLogger, scope: undefined },
-      }
-      const event = EventEnvelope.create({ eventId, eventType: 'order.placed', payload: {} })
-      batcher.add(event, context).then(
-        () => ends.set(eventId, 'done'),
-        (error) => ends.set(eventId, error),
-      )
-    }
+  const deliveries = new Map<string, Delivery>()
+  const addOne = (init: Init) => {
+    const one = delivery(init)
+    const { eventId } = one.event
+    one.running = true
+    deliveries.set(eventId, one)
+    batcher.room.enter(one)
+    batcher.add(one).then(
+      () => ends.set(eventId, 'done'),
+      (error) => ends.set(eventId, error),
+    )
   }
-  return { clock, batcher, add, ends: () => Object.fromEntries(ends), controllers, overdue }
+  const add = (...ids: string[]) => {
+    for (const eventId of ids) addOne({ eventId })
+  }
+  const lose = (id: string) => deliveries.get(id)?.lose(new Error(`${id} is lost`))
+  return { clock, batcher, add, addOne, ends: () => Object.fromEntries(ends), lose, overdue, state }
 }
 
 /** Writes down the batches, and holds each until it is let go. */
@@ -116,28 +125,68 @@ describe('Batcher: what comes together', () => {
     expect({ batches: batches.length, timers: clock.timerCount }).toEqual({ batches: 1, timers: 0 })
   })
 
-  it('has no room when the next batch is full', async () => {
-    const { handle, letGo } = held()
-    const { add, batcher, clock } = world(handle)
-    add(...'abcde')
-    expect(batcher.room()).toBeNull()
-    add('f')
-    let roomy = false
-    void batcher.room()?.then(() => {
-      roomy = true
-    })
-    await clock.advance(0)
-    expect(roomy).toBe(false)
+  it('goes out early when it holds 8 MiB of payload, and keeps no more waiting', async () => {
+    const { handle, batches, letGo } = held()
+    const { addOne, batcher, clock } = world(handle, { size: 1_000 })
+    const payload = 'x'.repeat(1_000_000)
+    for (const eventId of 'abcdefghijkl') addOne({ eventId, payload })
+    expect(batches).toEqual([[...'abcdefghi']])
+    expect(batcher.room.isFull).toBe(false)
+    for (const eventId of 'mnopqr') addOne({ eventId, payload })
+    expect(batcher.room.isFull).toBe(true)
     letGo(0)
     await clock.advance(0)
-    expect(roomy).toBe(true)
+    expect(batches[1]).toEqual([...'jklmnopqr'])
+  })
+
+  it('keeps no more waiting than fill a batch, or a hundred', () => {
+    for (const [size, most] of [
+      [5, 100],
+      [500, 500],
+    ] as const) {
+      const { handle } = held()
+      const { add, batcher } = world(handle, { size, concurrency: 1 })
+      add(...Array.from({ length: size + most - 1 }, (_, n) => `e${n}`))
+      expect(batcher.room.isFull).toBe(false)
+      add('last')
+      expect(batcher.room.isFull).toBe(true)
+    }
+  })
+
+  it('is given back in part, and the others wait on', async () => {
+    const { handle, batches } = held()
+    const { add, batcher, clock, ends } = world(handle)
+    add('a')
+    await clock.advance(20)
+    add('b')
+    batcher.giveBack(({ event }) => event.eventId === 'a')
+    await clock.advance(49)
+    expect(batches).toEqual([])
+    await clock.advance(1)
+    expect({ batches, ends: ends() }).toEqual({ batches: [['b']], ends: { a: expect.any(NotStarted) } })
+  })
+
+  it('takes nothing while nothing may start, and keeps no timer', async () => {
+    const { handle, batches } = held()
+    const { add, state, clock, ends } = world(handle)
+    state.isStopped = true
+    add('a')
+    await clock.advance(0)
+    expect({ ends: ends(), timers: clock.timerCount }).toEqual({
+      ends: { a: expect.any(NotStarted) },
+      timers: 0,
+    })
+    state.isStopped = false
+    add('b')
+    await clock.advance(50)
+    expect(batches).toEqual([['b']])
   })
 
   it('is given back before it goes out, and not afterwards', async () => {
     const { handle, letGo } = held()
     const { add, batcher, clock, ends } = world(handle)
     add(...'abcd')
-    batcher.giveBack()
+    batcher.giveBack(() => true)
     letGo(0)
     await clock.advance(100)
     expect(ends()).toEqual({ a: 'done', b: 'done', c: 'done', d: expect.any(NotStarted) })
@@ -146,9 +195,8 @@ describe('Batcher: what comes together', () => {
 })
 
 describe('Batcher: results', () => {
-  it.each([
+  it.each<[string, BatchResults | undefined]>([
     ['nothing', undefined],
-    ['null', null],
     ['an array of nothing', [null, undefined, null]],
   ])('%s: all went well', async (_, results) => {
     const { add, clock, ends } = world(async () => results)
@@ -157,25 +205,54 @@ describe('Batcher: results', () => {
     expect(ends()).toEqual({ a: 'done', b: 'done', c: 'done' })
   })
 
-  it('one for each event: what is not null went wrong', async () => {
+  it('one for each event: its error, or how its promise was settled', async () => {
     const error = new Error('broken')
-    const { add, clock, ends } = world(() => [null, error, 'text'])
-    add(...'abc')
+    const foreign = runInNewContext('new Error("foreign")')
+    const { add, clock, ends } = world(
+      async () => [null, error, foreign, ...(await Promise.allSettled([1, Promise.reject('text')]))],
+      { size: 5 },
+    )
+    add(...'abcde')
     await clock.advance(0)
-    expect(ends()).toEqual({ a: 'done', b: error, c: 'text' })
+    expect(ends()).toEqual({ a: 'done', b: error, c: foreign, d: 'done', e: 'text' })
   })
 
-  it.each([
-    ['too few', [null]],
-    ['too many', [null, null, null, null]],
-    ['no array', { a: null }],
-    ['a number', 3],
-  ])('%s: all of them failed, with a word of what is expected', async (_, results) => {
-    const { add, clock, ends } = world(() => results)
+  it.each<[string, unknown, RegExp]>([
+    ['null', null, /"batch" returned null\./],
+    ['too few', [null], /returned 1 entries for 3 events/],
+    ['too many', [null, null, null, null], /returned 4 entries for 3 events/],
+    ['no array', { secret: null }, /returned a value of type object/],
+    ['a number', 4111, /returned a value of type number/],
+    ['a text', [null, 'secret', null], /returned a value of type string at position 1/],
+    ['a boolean', [true, true, true], /returned a value of type boolean at position 0/],
+    ['an object', [null, null, { secret: 1, status: 'secret' }], /a value of type object at position 2/],
+    ['a promise', [null, Promise.resolve()], /returned 2 entries/],
+    ['promises', [null, null, Promise.resolve('secret')], /returned a promise at position 2/],
+  ])('%s: all of them failed, with a word of what is wrong and no value', async (_, results, message) => {
+    const { add, clock, ends } = world(() => results as BatchResults)
     add(...'abc')
     await clock.advance(0)
-    const expected = expect.objectContaining({ message: expect.stringMatching(/for each of the 3 events/) })
+    const expected = expect.objectContaining({
+      code: 'BATCH_RESULT',
+      message: expect.stringMatching(message),
+    })
     expect(ends()).toEqual({ a: expected, b: expected, c: expected })
+    expect(String((ends().a as Error).message)).not.toMatch(/secret|4111/)
+  })
+
+  it('promises that fail are no unhandled rejections', async () => {
+    const unhandled: unknown[] = []
+    const note = (error: unknown) => void unhandled.push(error)
+    process.on('unhandledRejection', note)
+    const late = gate()
+    const fails = () => late.opened.then(() => Promise.reject(new Error('too late')))
+    const { add, clock, ends } = world(() => [fails(), fails(), fails()] as unknown as BatchResults)
+    add(...'abc')
+    await clock.advance(0)
+    late.open()
+    await new Promise((resolve) => setTimeout(resolve, 5))
+    process.off('unhandledRejection', note)
+    expect({ unhandled, ends: Object.keys(ends()) }).toEqual({ unhandled: [], ends: ['a', 'b', 'c'] })
   })
 
   it('a throw fails all of them, and the next batch goes out all the same', async () => {
@@ -193,29 +270,63 @@ describe('Batcher: results', () => {
 describe('Batcher: leases and timeouts', () => {
   it('leaves out events that are lost when the batch goes out; without any it is not called', async () => {
     const { handle, batches } = held()
-    const { add, controllers, clock, ends } = world(handle)
+    const { add, lose, clock, ends } = world(handle)
     add('a', 'b')
-    controllers.get('a')?.abort()
+    lose('a')
     await clock.advance(50)
     expect(batches).toEqual([['b']])
     const alone = world(handle)
     alone.add('x')
-    alone.controllers.get('x')?.abort()
+    alone.lose('x')
     await alone.clock.advance(50)
     expect(batches).toHaveLength(1)
     expect({ ...ends(), ...alone.ends() }).toEqual({ a: expect.any(NotStarted), x: expect.any(NotStarted) })
   })
 
-  it('tells the handler when one of its events is lost, and their attempts', async () => {
+  it('tells the handler the attempts of its events, and when the last of them is lost', async () => {
     const told: unknown[] = []
-    const { add, controllers } = world((_, { signal, attempts }) => {
+    const { add, lose } = world((_, { signal, attempts }) => {
       signal.addEventListener('abort', () => told.push(signal.reason))
       told.push(attempts)
       return new Promise(() => {})
     })
     add(...'abc')
-    controllers.get('b')?.abort('lost')
-    expect(told).toEqual([[1, 1, 1], 'lost'])
+    lose('b')
+    lose('a')
+    expect(told).toEqual([[1, 1, 1]])
+    lose('c')
+    expect(told).toEqual([[1, 1, 1], new Error('c is lost')])
+  })
+
+  it('hands out copies: what the handler does to them changes nothing', async () => {
+    const { add, clock, ends, overdue } = world(
+      (events) => {
+        ;(events as unknown[]).length = 0
+        return new Promise(() => {})
+      },
+      { timeoutMs: 10 },
+    )
+    add(...'abc')
+    await clock.advance(10)
+    expect(Object.keys(ends())).toEqual(['a', 'b', 'c'])
+    expect(overdue).toEqual(['a', 'b', 'c'])
+  })
+
+  it('holds those with a key until a batch that takes too long has ended, and its place too', async () => {
+    const { handle, batches, letGo } = held()
+    const { addOne, clock, ends, overdue } = world(handle, { timeoutMs: 1_000, size: 2 })
+    addOne({ eventId: 'keyed', orderingKey: 'k' })
+    addOne({ eventId: 'free' })
+    addOne({ eventId: 'next' })
+    await clock.advance(5_000)
+    const late = expect.objectContaining({ code: 'HANDLER_TIMEOUT' })
+    expect({ ends: ends(), overdue, batches: batches.length }).toEqual({
+      ...{ ends: { free: late }, overdue: ['free'], batches: 1 },
+    })
+    letGo(0)
+    await clock.advance(0)
+    expect(ends()).toEqual({ free: late, keyed: late })
+    expect(batches).toEqual([['keyed', 'free'], ['next']])
   })
 
   it('counts a batch that takes too long as failed, and says that it runs on', async () => {
@@ -234,7 +345,7 @@ describe('Batcher: leases and timeouts', () => {
     const late = expect.objectContaining({ code: 'HANDLER_TIMEOUT' })
     expect(ends()).toEqual({ a: late, b: late, c: late })
     expect(signals[0]?.reason).toMatchObject({ code: 'HANDLER_TIMEOUT' })
-    expect([...overdue.keys()]).toEqual(['a', 'b', 'c'])
+    expect(overdue).toEqual(['a', 'b', 'c'])
     expect(clock.timerCount).toBe(0)
   })
 

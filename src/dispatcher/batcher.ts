@@ -1,22 +1,25 @@
 import { captureContext } from '../ambient.js'
 import type { Clock, Timer } from '../core/clock.js'
 import type { EventEnvelope } from '../core/envelope.js'
-import { HandlerTimeoutError, InvalidSettingError } from '../core/errors.js'
+import { HandlerTimeoutError } from '../core/errors.js'
+import { type BatchResults, errorsOf } from './batch-results.js'
+import type { Delivery } from './delivery.js'
 import type { Lane } from './gate.js'
+import type { InFlight } from './in-flight.js'
 import { NotStarted } from './outcome.js'
-import type { HandlerContext } from './routing.js'
+import { MOST_BYTES, MOST_WAITING, WaitingRoom } from './waiting-room.js'
 
-/** For each event what went wrong with it, null when nothing did; nothing at all when all went well. */
-export type BatchResults = readonly (unknown | null | undefined)[]
+export type { BatchResults } from './batch-results.js'
 
 /** Returns nothing, or BatchResults. Throwing fails every event of the batch. */
 export type BatchFunction<T = unknown> = (
   events: readonly EventEnvelope<T>[],
   context: BatchContext,
-) => unknown
+  // biome-ignore lint/suspicious/noConfusingVoidType: a handler that returns nothing is one, async or not
+) => void | BatchResults | Promise<void | BatchResults>
 
 export interface BatchContext {
-  /** Fires on the shutdown deadline, the handler's timeout, or the lost lease of any of the events. */
+  /** Fires on the shutdown deadline, the handler's timeout, or when the leases of all the events are lost. */
   readonly signal: AbortSignal
   /** Of each event, 1 for the first try. */
   readonly attempts: readonly number[]
@@ -35,33 +38,35 @@ export interface BatchOptions {
 
 interface BatchWorld {
   readonly clock: Clock
-  /** The handler was given up and runs on. */
-  outlives(eventId: string, run: Promise<unknown>): void
+  readonly inFlight: Pick<InFlight, 'outlives'>
+  /** Neither paused nor lost, and nothing is stopping. */
+  mayStart(delivery: Delivery): boolean
 }
 
 interface Waiting {
   /** Monotonic time. */
   readonly since: number
-  readonly event: EventEnvelope
-  readonly context: HandlerContext
+  readonly delivery: Delivery
   done(): void
   fail(error: unknown): void
 }
 
 /** Collects events and hands them to a handler together. Those of one key come one by one: each waits for the last. */
 export class Batcher implements Lane {
+  readonly room: WaitingRoom
   readonly #options: BatchOptions
   #world: BatchWorld | null = null
   readonly #inOwnContext = captureContext()
   #waiting: Waiting[] = []
+  #bytes = 0
   /** How many of those, the first ones, wait for a free place only. */
   #due = 0
   #running = 0
   #timer: Timer | null = null
-  #crowded: (() => void)[] = []
 
   constructor(options: BatchOptions) {
     this.#options = options
+    this.room = new WaitingRoom(Math.max(options.size, MOST_WAITING))
   }
 
   /** Before the first event comes. */
@@ -69,10 +74,16 @@ export class Batcher implements Lane {
     this.#world = world
   }
 
-  /** Resolves when the batch that the event is part of went well for it. */
-  add(event: EventEnvelope, context: HandlerContext): Promise<void> {
+  /** Resolves when the batch that the event is part of went well for it; rejects with NotStarted when it is not to run. */
+  add(delivery: Delivery): Promise<void> {
     return new Promise((done, fail) => {
-      this.#waiting.push({ event, context, since: this.#now, done, fail })
+      const one = { delivery, since: this.#now, done, fail }
+      if (!this.#mayStart(one)) {
+        fail(new NotStarted())
+        return
+      }
+      this.#waiting.push(one)
+      this.#bytes += delivery.bytes
       this.#start()
     })
   }
@@ -83,27 +94,35 @@ export class Batcher implements Lane {
     this.#start()
   }
 
-  giveBack(): void {
+  giveBack(which: (delivery: Delivery) => boolean): void {
+    const isLeft = ({ delivery }: Waiting) => !which(delivery)
+    const refused = this.#waiting.filter((one) => !isLeft(one))
+    this.#due = this.#waiting.slice(0, this.#due).filter(isLeft).length
+    this.#waiting = this.#waiting.filter(isLeft)
+    for (const { delivery, fail } of refused) {
+      this.#bytes -= delivery.bytes
+      fail(new NotStarted())
+    }
     this.#disarm()
-    this.#due = 0
-    for (const { fail } of this.#waiting.splice(0)) fail(new NotStarted())
-    this.#relax()
-  }
-
-  room(): Promise<void> | null {
-    if (this.#waiting.length < this.#options.size) return null
-    return new Promise((resolve) => this.#crowded.push(resolve))
+    this.#arm()
   }
 
   get #now(): number {
     return this.#world?.clock.monotonic() ?? 0
   }
 
+  #mayStart({ delivery }: Waiting): boolean {
+    return this.#world?.mayStart(delivery) ?? false
+  }
+
+  get #isFull(): boolean {
+    return this.#waiting.length >= this.#options.size || this.#bytes >= MOST_BYTES
+  }
+
   /** Whatever is full or due, as far as there are places. */
   #start(): void {
-    const { size, concurrency } = this.#options
-    while (this.#running < concurrency && (this.#due > 0 || this.#waiting.length >= size)) {
-      const batch = this.#waiting.splice(0, size)
+    while (this.#running < this.#options.concurrency && (this.#due > 0 || this.#isFull)) {
+      const batch = this.#take()
       this.#disarm()
       this.#due = Math.max(0, this.#due - batch.length)
       this.#running++
@@ -114,7 +133,18 @@ export class Batcher implements Lane {
       })
     }
     this.#arm()
-    this.#relax()
+  }
+
+  /** The first ones, as many as make a batch full. */
+  #take(): Waiting[] {
+    let [count, bytes] = [0, 0]
+    for (const { delivery } of this.#waiting) {
+      if (count === this.#options.size || bytes >= MOST_BYTES) break
+      count++
+      bytes += delivery.bytes
+    }
+    this.#bytes -= bytes
+    return this.#waiting.splice(0, count)
   }
 
   /** For the first one that waits for company. */
@@ -130,54 +160,65 @@ export class Batcher implements Lane {
     this.#timer = null
   }
 
-  #relax(): void {
-    if (this.#waiting.length < this.#options.size) for (const resolve of this.#crowded.splice(0)) resolve()
+  async #run(collected: readonly Waiting[]): Promise<void> {
+    const batch: Waiting[] = []
+    for (const one of collected) {
+      this.room.leave(one.delivery)
+      if (this.#mayStart(one)) batch.push(one)
+      else one.fail(new NotStarted())
+    }
+    if (batch.length > 0) await this.#call(batch)
   }
 
-  async #run(collected: readonly Waiting[]): Promise<void> {
-    const lost = collected.filter((one) => one.context.signal.aborted)
-    for (const one of lost) one.fail(new NotStarted())
-    const batch = collected.filter((one) => !lost.includes(one))
-    if (batch.length === 0) return
+  /** Until the call has ended; its timeout fails those that have no key right away, and the others with its end. */
+  async #call(batch: readonly Waiting[]): Promise<void> {
+    const { handle, name, timeoutMs } = this.#options
+    const deliveries = batch.map((one) => one.delivery)
+    const timeout = new AbortController()
+    const lost = whenAll(deliveries.map((one) => one.signal))
+    const signal = AbortSignal.any([timeout.signal, lost])
+    // Copies: the handler may do with them what it likes.
+    // Its own copies: what the handler does with them concerns nobody.
+    const events = deliveries.map((one) => one.event)
+    const attempts = deliveries.map((one) => one.attempts + 1)
+    const since = this.#now
+    const run = (async () => handle(events, { signal, attempts }))()
+    let late: Error | null = null
+    const giveUp = () => {
+      late = new HandlerTimeoutError(name, timeoutMs)
+      timeout.abort(late)
+      for (const { delivery, fail } of batch) {
+        if (delivery.isOrdered) continue
+        this.#world?.inFlight.outlives(delivery, since, run)
+        fail(late)
+      }
+    }
+    const timer = timeoutMs === 0 ? undefined : this.#world?.clock.setTimer(giveUp, timeoutMs)
     try {
-      const results = await this.#call(batch)
-      const errors = errorsOf(results, batch.length, this.#options.name)
+      const errors = errorsOf(name, await run, batch.length)
       batch.forEach(({ done, fail }, at) => {
-        const error = errors?.[at]
-        if (error === null || error === undefined) done()
-        else fail(error)
+        const error = late ? { thrown: late } : errors[at]
+        if (error) fail(error.thrown)
+        else done()
       })
     } catch (error) {
-      for (const { fail } of batch) fail(error)
+      for (const { fail } of batch) fail(late ?? error)
+    } finally {
+      timer?.cancel()
     }
-  }
-
-  async #call(batch: readonly Waiting[]): Promise<unknown> {
-    const { handle, name, timeoutMs } = this.#options
-    const timeout = new AbortController()
-    const signal = AbortSignal.any([timeout.signal, ...batch.map((one) => one.context.signal)])
-    const attempts = batch.map((one) => one.context.attempt)
-    const events = batch.map((one) => one.event)
-    const run = (async () => await handle(events, { signal, attempts }))()
-    if (timeoutMs === 0) return run
-    let timer: Timer | undefined
-    const over = new Promise<never>((_, reject) => {
-      timer = this.#world?.clock.setTimer(() => {
-        const error = new HandlerTimeoutError(name, timeoutMs)
-        timeout.abort(error)
-        for (const { eventId } of events) this.#world?.outlives(eventId, run)
-        reject(error)
-      }, timeoutMs)
-    })
-    return Promise.race([run, over]).finally(() => timer?.cancel())
   }
 }
 
-function errorsOf(results: unknown, count: number, name: string): BatchResults | null {
-  if (results === undefined || results === null) return null
-  if (Array.isArray(results) && results.length === count) return results
-  throw new InvalidSettingError(
-    `batch handler ${name}`,
-    `must return nothing, or an array with one entry for each of the ${count} events: null, or what went wrong`,
-  )
+/** Fires when the last of them has. */
+function whenAll(signals: readonly AbortSignal[]): AbortSignal {
+  const all = new AbortController()
+  const left = new Set(signals.filter((one) => !one.aborted))
+  for (const one of left) {
+    const fired = () => {
+      left.delete(one)
+      if (left.size === 0) all.abort(one.reason)
+    }
+    one.addEventListener('abort', fired, { once: true })
+  }
+  return all.signal
 }

@@ -69,6 +69,11 @@ export class Delivery implements DeliveryInit {
     return this.next === null ? this.bytes : this.bytes + this.next.runBytes
   }
 
+  /** It has an ordering key: nothing of that key may start before its handlers have really ended. */
+  get isOrdered(): boolean {
+    return this.event.orderingKey !== undefined
+  }
+
   /** Somebody else may work on the event by now. */
   get lost(): boolean {
     return this.#lost

@@ -66,19 +66,23 @@ describe('Dispatcher: handlers with a limit', () => {
     expect(ends().slice(3)).toEqual(['a2 done', 'b2 done', 'b3 done'])
   })
 
-  it('use a place again after a failure, and after a timeout', async () => {
+  it('use a place again after a failure, and after a timeout when the call has really ended', async () => {
     const { on, cold, clock, ends, dispatcher } = dispatcherWorld()
+    const second = gate()
     on(
       'limited',
       (event) => {
         if (event.eventId === 'e0') throw new Error('broken')
-        if (event.eventId === 'e1') return new Promise(() => {})
+        if (event.eventId === 'e1') return second.opened
       },
       { concurrency: 1, timeoutMs: 50 },
     )
     dispatcher.resume()
     cold(...many(3))
-    await clock.advance(60)
+    await clock.advance(1_000)
+    expect(ends()).toEqual(['e0 retry', 'e1 retry'])
+    second.open()
+    await clock.advance(10)
     expect(ends()).toEqual(['e0 retry', 'e1 retry', 'e2 done'])
   })
 
@@ -136,33 +140,6 @@ describe('Dispatcher: handlers with a limit', () => {
     expect(ends().slice(3)).toEqual(['e0 done', 'e1 done'])
     expect({ calls: limited.state.calls, held: inFlight.size }).toEqual({ calls: 2, held: 0 })
   })
-
-  it('leave in the queues what is more than a hundred events too many', async () => {
-    const { on, cold, settle, ends, coldQueue, dispatcher } = dispatcherWorld({ concurrency: 4 })
-    const limited = counter()
-    on('limited', limited.handle, { concurrency: 1 })
-    dispatcher.resume()
-    cold(...many(300))
-    await settle()
-    expect(coldQueue.length).toBeGreaterThan(190)
-    limited.open()
-    await settle()
-    expect(ends()).toHaveLength(300)
-  })
-
-  it('of which the second is the slow one do not pile up either', async () => {
-    const { on, cold, settle, ends, coldQueue, dispatcher } = dispatcherWorld({ concurrency: 4 })
-    const slow = counter()
-    on('quick', () => {}, { concurrency: 1 })
-    on('slow', slow.handle, { concurrency: 1 })
-    dispatcher.resume()
-    cold(...many(500))
-    await settle()
-    expect(coldQueue.length).toBeGreaterThan(390)
-    slow.open()
-    await settle()
-    expect(ends()).toHaveLength(500)
-  })
 })
 
 describe('Dispatcher: neighbours of a handler with a limit', () => {
@@ -172,13 +149,13 @@ describe('Dispatcher: neighbours of a handler with a limit', () => {
     on('limited', () => {}, { concurrency: 1 })
     on('neighbour', neighbour.handle)
     dispatcher.resume()
-    cold(...many(200))
+    cold(...many(100))
     await settle()
     expect(neighbour.state.running).toBe(3)
-    expect(coldQueue.length).toBeGreaterThan(180)
+    expect(coldQueue.length).toBeGreaterThan(90)
     neighbour.open()
     await settle()
-    expect({ most: neighbour.state.most, ended: ends().length }).toEqual({ most: 3, ended: 200 })
+    expect({ most: neighbour.state.most, ended: ends().length }).toEqual({ most: 3, ended: 100 })
   })
 
   it('leave other events their turn', async () => {
@@ -302,21 +279,6 @@ describe('Dispatcher: batches', () => {
     expect({ calls, timers: clock.timerCount }).toEqual({ calls: 0, timers: 0 })
   })
 
-  it('leave in the queues what does not fit in the next batch', async () => {
-    const { onBatch, cold, settle, ends, coldQueue, dispatcher } = dispatcherWorld({ concurrency: 2 })
-    const slow = counter()
-    onBatch('batch', { size: 10 }, slow.handle)
-    dispatcher.resume()
-    cold(...many(100))
-    await settle()
-    expect(coldQueue.length).toBeGreaterThanOrEqual(78)
-    slow.open()
-    await settle()
-    expect({ most: slow.state.most, calls: slow.state.calls, ended: ends().length }).toEqual({
-      ...{ most: 1, calls: 10, ended: 100 },
-    })
-  })
-
   it('leave out an event whose lease was lost while it waited', async () => {
     const { onBatch, cold, settle, clock, ends, dispatcher } = dispatcherWorld()
     const batches: string[][] = []
@@ -338,7 +300,7 @@ describe('Dispatcher: batches', () => {
     dispatcher.resume()
     cold(named('first'), named('second', { attempts: 1, handledBy: ['fine'] }))
     await clock.advance(100)
-    expect(outcomes).toMatchObject([
+    expect([...outcomes].sort((a, b) => (a.eventId < b.eventId ? -1 : 1))).toMatchObject([
       { eventId: 'first', outcome: 'retry', attempts: 1, handledBy: ['fine'] },
       { eventId: 'second', outcome: 'dead', attempts: 1, error: 'batch: Error: all of it' },
     ])

@@ -150,7 +150,7 @@ describe('Dispatcher: runs of an ordering key', () => {
     const { on, cold, settle, outcomes, dispatcher, inFlight } = dispatcherWorld()
     on('note', () => {})
     dispatcher.resume()
-    inFlight.outlives('a2', new Promise(() => {}))
+    inFlight.outlives(named('a2'), 0, new Promise(() => {}))
     cold(run('a', 'a1', 'a2'))
     await settle()
     expect(outcomes).toMatchObject([

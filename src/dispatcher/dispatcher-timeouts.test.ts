@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { dispatcherWorld, failing, named } from '../../test/support/dispatcher-world.js'
+import { delivery, dispatcherWorld, failing, named, run } from '../../test/support/dispatcher-world.js'
 import type { EventEnvelope } from '../core/envelope.js'
 import { gate } from '../testing/store-conformance/fixtures.js'
 
@@ -104,5 +104,77 @@ describe('Dispatcher: timeouts', () => {
     const aborted = signals[0]?.aborted
     neighbour.open()
     expect(aborted).toBe(false)
+  })
+})
+
+describe('Dispatcher: timeouts of events with a key', () => {
+  it('tell the handler at once, and fail the event only when the call has ended', async () => {
+    const { on, cold, clock, settle, outcomes, ends, dispatcher, inFlight } = dispatcherWorld()
+    const first = gate()
+    const started: string[] = []
+    const signals: AbortSignal[] = []
+    on(
+      'slow',
+      (event, { signal }) => {
+        started.push(event.eventId)
+        signals.push(signal)
+        return first.opened
+      },
+      { timeoutMs: 50 },
+    )
+    dispatcher.resume()
+    cold(run('k', 'k1', 'k2'))
+    await clock.advance(50)
+    expect(signals[0]?.reason).toMatchObject({ code: 'HANDLER_TIMEOUT' })
+    await clock.advance(10_000)
+    expect({ started, outcomes, held: inFlight.size }).toEqual({ started: ['k1'], outcomes: [], held: 2 })
+    first.open()
+    await settle()
+    expect({ started, ends: ends() }).toEqual({ started: ['k1'], ends: ['k1 retry', 'k2 release'] })
+    expect(outcomes[0]).toMatchObject({ attempts: 1, error: expect.stringContaining('HandlerTimeoutError') })
+    expect(clock.timerCount).toBe(0)
+  })
+
+  it.each([
+    ['fails', () => Promise.reject(new Error('too late'))],
+    ['succeeds', () => undefined],
+  ])('count when the late call %s in the end', async (_, end) => {
+    const { on, cold, clock, settle, outcomes, dispatcher } = dispatcherWorld()
+    const first = gate()
+    on('slow', () => first.opened.then(end), { timeoutMs: 50 })
+    dispatcher.resume()
+    cold(run('k', 'k1'))
+    await clock.advance(100)
+    first.open()
+    await settle()
+    expect(outcomes).toMatchObject([{ error: expect.stringContaining('HandlerTimeoutError'), attempts: 1 }])
+  })
+
+  it('keep no worker from the others meanwhile', async () => {
+    const { on, cold, clock, ends, dispatcher } = dispatcherWorld({ concurrency: 1 })
+    on('stuck', (one) => (one.orderingKey ? new Promise(() => {}) : undefined), { timeoutMs: 50 })
+    dispatcher.resume()
+    cold(run('k', 'k1'), run('l', 'l1'), named('free'))
+    await clock.advance(40)
+    expect(ends()).toEqual([])
+    await clock.advance(80)
+    expect(ends()).toEqual(['free done'])
+  })
+
+  it('hold the others of a batch only if they have a key too', async () => {
+    const { onBatch, cold, clock, ends, dispatcher, inFlight } = dispatcherWorld()
+    const first = gate()
+    onBatch('batch', { size: 3, timeoutMs: 50 }, () => first.opened)
+    dispatcher.resume()
+    cold(
+      delivery({ eventId: 'k1', orderingKey: 'k' }),
+      named('free'),
+      delivery({ eventId: 'l1', orderingKey: 'l' }),
+    )
+    await clock.advance(100)
+    expect({ ends: ends(), held: inFlight.size }).toEqual({ ends: ['free retry'], held: 2 })
+    first.open()
+    await clock.advance(10)
+    expect(ends()).toEqual(['free retry', 'k1 retry', 'l1 retry'])
   })
 })

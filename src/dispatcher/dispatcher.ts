@@ -5,12 +5,14 @@ import { ProcessDiedError, UnroutableEventError } from '../core/errors.js'
 import type { Logger, Redact } from '../observe/logger.js'
 import type { MetricsExporter } from '../observe/metrics.js'
 import type { Settlement } from '../store.js'
+import { Admission } from './admission.js'
 import type { BoundedQueue } from './bounded-queue.js'
+import { Calls } from './calls.js'
 import type { Delivery } from './delivery.js'
 import { Gate, type Lane } from './gate.js'
 import type { InFlight } from './in-flight.js'
 import { type Interceptor, runAfter, runBefore } from './interceptor.js'
-import { type CreateScope, invoke, noteHandled } from './invoke.js'
+import { type CreateScope, noteHandled } from './invoke.js'
 import { combined, doneOf, type HandlerFailure, NotStarted, Outcomes, settlementOf } from './outcome.js'
 import type { Registration, Routes } from './routing.js'
 import type { Settler } from './settler.js'
@@ -37,6 +39,8 @@ export interface DispatcherOptions {
   onDropped(delivery: Delivery): void
   /** The cold queue has room for another claim. */
   onRoom(): void
+  /** Event types that had been left out of claims can be taken again. */
+  onLaneRoom(): void
 }
 
 /** Takes deliveries from the two queues, at most `concurrency` at a time, and hands their outcome to the settler. */
@@ -48,14 +52,26 @@ export class Dispatcher {
   #starting = 0
   #turn = 0
   #paused = true
-  #eager = 0
-  #flushing = false
   readonly #outcomes: Outcomes
+  readonly #admission: Admission
+  readonly #calls: Calls
 
   constructor(options: DispatcherOptions) {
     this.#options = options
     this.#places = new Gate(options.concurrency)
+    this.#admission = new Admission(options.routes, () => options.onLaneRoom())
+    const { clock, logger, inFlight, createScope, routes } = options
+    this.#calls = new Calls({
+      ...{ clock, logger, inFlight, createScope, routes, places: this.#places },
+      mayStart: (delivery) => this.#mayStart(delivery),
+      onFreePlace: () => this.#wake(),
+    })
     this.#outcomes = new Outcomes(options)
+  }
+
+  register(registration: Registration): void {
+    this.#options.routes.add(registration)
+    this.#calls.connect(registration)
   }
 
   /** Fills a place in the hot queue that was reserved before the insert. */
@@ -67,7 +83,7 @@ export class Dispatcher {
     this.#wake()
   }
 
-  /** Queues what a claim brought, of each run the first. What still runs here is put off; while paused everything is given back. */
+  /** Queues what a claim brought, of each run the first. What still runs here is put off; what has no room is given back, and while paused everything. */
   cold(deliveries: readonly Delivery[]): void {
     const { inFlight, cold, settler, metrics } = this.#options
     for (const delivery of deliveries) {
@@ -75,6 +91,11 @@ export class Dispatcher {
       if (this.#paused || run.some((one) => inFlight.has(one.event.eventId))) {
         const delayMs = this.#paused ? 0 : 1_000
         for (const one of run) settler.add(settlementOf(one, { outcome: 'release', delayMs }), one)
+        continue
+      }
+      // Right away, so that the next claim does not bring more of it.
+      if (!this.#admission.admit(delivery, this.#lanesOf(delivery))) {
+        this.giveBack(run)
         continue
       }
       for (const one of run) {
@@ -94,33 +115,27 @@ export class Dispatcher {
   /** Nothing new is started from now on; what waits in the queues is returned. */
   pause(): Delivery[] {
     this.#paused = true
-    this.#emptyLanes()
-    return this.#takeAll().flatMap((one) => one.run)
+    this.#emptyLanes(() => true)
+    const waiting = this.#takeAll()
+    for (const one of waiting) this.#admission.dismiss(one, this.#lanesOf(one))
+    return waiting.flatMap((one) => one.run)
   }
 
   /** Takes out of the queues what is paused by now. */
   takePaused(): Delivery[] {
     const { hot, cold, routes, onRoom } = this.#options
-    this.#emptyLanes()
+    const isPaused = ({ event }: Delivery) => routes.isPausedForAll(event.eventType)
+    this.#emptyLanes(isPaused)
     const paused: Delivery[] = []
     for (const one of this.#takeAll()) {
-      if (one.run.some(({ event }) => routes.isPaused(event.eventType))) paused.push(...one.run)
-      else (one.source === 'hot' ? hot : cold).add(one)
+      if (one.run.some(isPaused)) {
+        this.#admission.dismiss(one, this.#lanesOf(one))
+        paused.push(...one.run)
+      } else (one.source === 'hot' ? hot : cold).add(one)
     }
     onRoom()
     this.#wake()
     return paused
-  }
-
-  /** While `work` runs batches do not wait for company. */
-  async eagerly<T>(work: () => Promise<T>): Promise<T> {
-    this.#eager++
-    this.#flushSoon()
-    try {
-      return await work()
-    } finally {
-      this.#eager--
-    }
   }
 
   #takeAll(): Delivery[] {
@@ -131,19 +146,14 @@ export class Dispatcher {
     return waiting
   }
 
-  #emptyLanes(): void {
-    for (const lane of this.#options.routes.lanes) lane.giveBack()
-    this.#places.giveBack()
+  #emptyLanes(which: (delivery: Delivery) => boolean): void {
+    for (const lane of this.#options.routes.lanes) lane.giveBack(which)
+    this.#places.giveBack(which)
   }
 
-  /** When everything that is at hand has come to its lane. */
-  #flushSoon(): void {
-    if (this.#flushing) return
-    this.#flushing = true
-    setImmediate(() => {
-      this.#flushing = false
-      for (const lane of this.#options.routes.lanes) lane.flush()
-    })
+  /** While `work` runs batches do not wait for company. */
+  eagerly<T>(work: () => Promise<T>): Promise<T> {
+    return this.#calls.eagerly(work)
   }
 
   resume(): void {
@@ -165,11 +175,11 @@ export class Dispatcher {
     await undefined
     this.#starting--
     for (let delivery = this.#next(); delivery; delivery = this.#next()) {
-      const lanes = this.#lanesOf(delivery)
-      if (lanes.length > 0) {
+      if (this.#keepsNoWorker(delivery)) {
         for (const one of delivery.run) one.detached = true
         void this.#follow(delivery)
-        for (const lane of lanes) await lane.room()
+        // Quick handlers make room for the next.
+        await undefined
       } else if (delivery.next) await this.#follow(delivery)
       else {
         const outcome = this.#begin(delivery)
@@ -186,10 +196,16 @@ export class Dispatcher {
     this.#wake()
   }
 
-  /** A run: each event when the one before it is done. What is left after a failure is given back. */
+  /** A run: each event when the one before it is done. What is left after a failure, or finds no room, is given back. */
   async #follow(first: Delivery): Promise<void> {
     for (let one: Delivery | null = first; one; one = one.next) {
+      const lanes = this.#lanesOf(one)
+      if (!this.#admission.admit(one, lanes)) {
+        for (const rest of one.run) this.#giveBack(rest)
+        return
+      }
       const settlement: Settlement | null = await this.#begin(one)
+      this.#admission.dismiss(one, lanes)
       if (settlement) this.#end(one, settlement)
       if (settlement?.outcome === 'done' && !one.lost && !this.#paused) continue
       for (const rest of one.next?.run ?? []) this.#giveBack(rest)
@@ -202,13 +218,27 @@ export class Dispatcher {
     else this.#options.settler.add(settlementOf(delivery, { outcome: 'release', delayMs: 0 }), delivery)
   }
 
-  /** Where its run is going to wait without keeping a worker; none when it can run at once. */
-  #lanesOf(delivery: Delivery): readonly Lane[] {
-    let lanes = NO_LANES
+  /** Its run may wait in a lane, or be held until a call has ended that is overdue. */
+  #keepsNoWorker(delivery: Delivery): boolean {
     for (let one: Delivery | null = delivery; one; one = one.next) {
-      for (const { lane } of this.#options.routes.handlersOf(one.event)) if (lane) lanes = [...lanes, lane]
+      for (const { lane, timeoutMs } of this.#options.routes.handlersOf(one.event)) {
+        if (lane || (timeoutMs > 0 && one.isOrdered)) return true
+      }
     }
-    return lanes
+    return false
+  }
+
+  /** Where it is going to wait. */
+  #lanesOf(delivery: Delivery): readonly Lane[] {
+    if (delivery.unroutable) return []
+    const handlers = this.#outcomes.left(this.#options.routes.handlersOf(delivery.event), delivery)
+    return handlers.flatMap(({ lane }) => lane ?? [])
+  }
+
+  #mayStart(delivery: Delivery): boolean {
+    const { clock, routes } = this.#options
+    const isOurs = !delivery.lost && clock.monotonic() < delivery.leasedUntil
+    return isOurs && !this.#paused && !routes.isPausedForAll(delivery.event.eventType)
   }
 
   /** Two hot ones for each cold one, as long as there are both. */
@@ -232,7 +262,7 @@ export class Dispatcher {
       return null
     }
     // Paused since it was claimed, or while its transaction was open.
-    if (routes.isPaused(delivery.event.eventType) && !delivery.unroutable) {
+    if (routes.isPausedForAll(delivery.event.eventType) && !delivery.unroutable) {
       return settlementOf(delivery, { outcome: 'release', delayMs: 0 })
     }
     delivery.startedAt = now
@@ -280,11 +310,17 @@ export class Dispatcher {
     const { interceptors } = this.#options
     const failures: HandlerFailure[] = []
     const succeeded: string[] = []
-    if (interceptors.length > 0 && !(await this.#inPlace(delivery, () => this.#before(delivery, failures)))) {
+    if (
+      interceptors.length > 0 &&
+      !(await this.#calls.inPlace(delivery, () => this.#before(delivery, failures)))
+    ) {
       return settlementOf(delivery, { outcome: 'release', delayMs: 0 })
     }
     if (failures.length === 0) {
-      const errors = await Promise.all(handlers.map((handler) => this.#run(handler, delivery)))
+      // Interceptors take their time.
+      const mayStart = interceptors.length === 0 || this.#mayStart(delivery)
+      const run = mayStart ? (one: Registration) => this.#run(one, delivery) : notStarted
+      const errors = await Promise.all(handlers.map(run))
       handlers.forEach(({ name }, at) => {
         const error = errors[at]
         if (error) failures.push({ handler: name, error: error.thrown })
@@ -300,7 +336,7 @@ export class Dispatcher {
   /** The common case without the arrays of the general one. */
   async #single(handler: Registration, delivery: Delivery): Promise<Settlement> {
     try {
-      await this.#call(handler, delivery)
+      await this.#calls.call(handler, delivery)
     } catch (error) {
       noteHandled(this.#options, handler, delivery, error, false)
       return this.#outcomes.failed(delivery, [handler], [{ handler: handler.name, error }], [])
@@ -312,52 +348,13 @@ export class Dispatcher {
   /** Never rejects: what one handler throws does not stop the others. */
   async #run(handler: Registration, delivery: Delivery): Promise<{ thrown: unknown } | null> {
     try {
-      await this.#call(handler, delivery)
+      await this.#calls.call(handler, delivery)
     } catch (thrown) {
       noteHandled(this.#options, handler, delivery, thrown, false)
       return { thrown }
     }
     noteHandled(this.#options, handler, delivery, null, true)
     return null
-  }
-
-  #call(handler: Registration, delivery: Delivery): unknown {
-    const lane = handler.lane ?? (delivery.detached ? this.#places : undefined)
-    return lane ? this.#inLane(handler, lane, delivery) : invoke(handler, delivery, this.#options)
-  }
-
-  /** Rejects with NotStarted when its turn never came, or came too late. */
-  async #inLane(handler: Registration, lane: Lane, delivery: Delivery): Promise<void> {
-    if (!(lane instanceof Gate)) {
-      const result = invoke(handler, delivery, this.#options)
-      if (this.#eager > 0) this.#flushSoon()
-      await result
-      return
-    }
-    await lane.enter()
-    try {
-      if (delivery.lost || this.#options.clock.monotonic() >= delivery.leasedUntil) throw new NotStarted()
-      await invoke(handler, delivery, this.#options)
-    } finally {
-      lane.leave()
-      if (lane === this.#places) this.#wake()
-    }
-  }
-
-  /** False, and nothing was done, when there was no place and none will come. */
-  async #inPlace(delivery: Delivery, work: () => Promise<void>): Promise<boolean> {
-    if (!delivery.detached) {
-      await work()
-      return true
-    }
-    try {
-      await this.#places.enter()
-    } catch {
-      return false
-    }
-    await work()
-    this.#leave()
-    return true
   }
 
   async #before(delivery: Delivery, failures: HandlerFailure[]): Promise<void> {
@@ -371,11 +368,13 @@ export class Dispatcher {
   async #after(delivery: Delivery, failures: readonly HandlerFailure[]): Promise<void> {
     const error = combined(failures, delivery.event.eventType)
     const after = () => runAfter(this.#options, delivery.event, error)
-    if (!(await this.#inPlace(delivery, after))) await after()
+    if (!(await this.#calls.inPlace(delivery, after))) await after()
   }
 }
 
-const NO_LANES: readonly Lane[] = []
+async function notStarted(): Promise<{ thrown: unknown }> {
+  return { thrown: new NotStarted() }
+}
 
 function wasHandledBy({ handledBy }: Delivery, { name }: Registration): boolean {
   return handledBy.includes(name)

@@ -1,6 +1,9 @@
 import { describe, expect, it } from 'vitest'
+import { named } from '../../test/support/dispatcher-world.js'
 import { Gate } from './gate.js'
 import { NotStarted } from './outcome.js'
+
+const one = named('one')
 
 /** What has become of a promise by now. */
 async function state(promise: Promise<unknown> | null): Promise<string> {
@@ -20,8 +23,8 @@ async function state(promise: Promise<unknown> | null): Promise<string> {
 describe('Gate', () => {
   it('lets as many in as its limit, and then one for each that leaves, in the order they came', async () => {
     const gate = new Gate(2)
-    expect([gate.enter(), gate.enter()]).toEqual([null, null])
-    const [third, fourth] = [gate.enter(), gate.enter()]
+    expect([gate.enter(one), gate.enter(one)]).toEqual([null, null])
+    const [third, fourth] = [gate.enter(one), gate.enter(one)]
     expect(await Promise.all([third, fourth].map(state))).toEqual(['waits', 'waits'])
     gate.leave()
     expect(await Promise.all([third, fourth].map(state))).toEqual(['in', 'waits'])
@@ -34,8 +37,8 @@ describe('Gate', () => {
 
   it('nobody gets in by `tryEnter` while somebody waits', () => {
     const gate = new Gate(1)
-    void gate.enter()
-    void gate.enter()
+    void gate.enter(one)
+    void gate.enter(one)
     expect(gate.isAwaited).toBe(true)
     gate.leave()
     expect({ awaited: gate.isAwaited, free: gate.tryEnter() }).toEqual({ awaited: false, free: false })
@@ -43,32 +46,23 @@ describe('Gate', () => {
 
   it('refuses all that wait, and those inside keep their place', async () => {
     const gate = new Gate(1)
-    void gate.enter()
-    const waiting = [gate.enter(), gate.enter()]
-    gate.giveBack()
+    void gate.enter(one)
+    const waiting = [gate.enter(one), gate.enter(one)]
+    gate.giveBack(() => true)
     for (const one of waiting) await expect(one).rejects.toBeInstanceOf(NotStarted)
     expect({ awaited: gate.isAwaited, free: gate.tryEnter() }).toEqual({ awaited: false, free: false })
     gate.leave()
     expect(gate.tryEnter()).toBe(true)
   })
 
-  it('has room until a hundred wait, and again when one of them got in or all were refused', async () => {
+  it('refuses those that it is told to, and the others keep their turn', async () => {
     const gate = new Gate(1)
-    void gate.enter()
-    const refused: Promise<unknown>[] = []
-    const wait = () => refused.push(Promise.resolve(gate.enter()).catch(() => {}))
-    for (let n = 0; n < 99; n++) wait()
-    expect(gate.room()).toBeNull()
-    wait()
-    const room = gate.room()
-    expect(await state(room)).toBe('waits')
+    const [a, b, c] = [named('a'), named('b'), named('c')]
+    void gate.enter(one)
+    const waiting = [a, b, c].map((each) => gate.enter(each))
+    gate.giveBack((each) => each === b)
+    expect(await Promise.all(waiting.map(state))).toEqual(['waits', 'refused', 'waits'])
     gate.leave()
-    expect(await state(room)).toBe('in')
-    wait()
-    const again = gate.room()
-    expect(await state(again)).toBe('waits')
-    gate.giveBack()
-    expect(await state(again)).toBe('in')
-    await Promise.all(refused)
+    expect(await Promise.all(waiting.map(state))).toEqual(['in', 'refused', 'waits'])
   })
 })

@@ -1,24 +1,28 @@
+import type { Delivery } from './delivery.js'
 import { NotStarted } from './outcome.js'
-
-/** More than these are not kept waiting outside of the queues. */
-const MOST_WAITING = 100
+import { MOST_WAITING, WaitingRoom } from './waiting-room.js'
 
 /** What a handler's calls go through when they cannot all run at once. */
 export interface Lane {
-  /** Resolves when another event may be taken for this handler; null when that is now. */
-  room(): Promise<void> | null
-  /** Nothing that waits is started any more. */
-  giveBack(): void
+  readonly room: WaitingRoom
+  /** Of those that wait, these are not started any more. */
+  giveBack(which: (delivery: Delivery) => boolean): void
   /** Starts what waits for company. */
   flush(): void
 }
 
+interface Waiting {
+  readonly delivery: Delivery
+  enter(): void
+  refuse(error: Error): void
+}
+
 /** At most `limit` calls of one handler at a time; the others wait for their turn. */
 export class Gate implements Lane {
+  readonly room = new WaitingRoom(MOST_WAITING)
   readonly #limit: number
   #running = 0
-  #waiting: { enter(): void; refuse(error: Error): void }[] = []
-  #crowded: (() => void)[] = []
+  #waiting: Waiting[] = []
 
   constructor(limit: number) {
     this.#limit = limit
@@ -37,31 +41,22 @@ export class Gate implements Lane {
   }
 
   /** Null when the way is free. Rejects with NotStarted when the turn never comes. */
-  enter(): Promise<void> | null {
+  enter(delivery: Delivery): Promise<void> | null {
     if (this.tryEnter()) return null
-    return new Promise((enter, refuse) => this.#waiting.push({ enter, refuse }))
+    return new Promise((enter, refuse) => this.#waiting.push({ delivery, enter, refuse }))
   }
 
   leave(): void {
     const next = this.#waiting.shift()
     if (next) next.enter()
     else this.#running--
-    this.#relax()
   }
 
-  room(): Promise<void> | null {
-    if (this.#waiting.length < MOST_WAITING) return null
-    return new Promise((resolve) => this.#crowded.push(resolve))
-  }
-
-  giveBack(): void {
-    for (const { refuse } of this.#waiting.splice(0)) refuse(new NotStarted())
-    this.#relax()
+  giveBack(which: (delivery: Delivery) => boolean): void {
+    const waiting = this.#waiting
+    this.#waiting = waiting.filter(({ delivery }) => !which(delivery))
+    for (const { delivery, refuse } of waiting) if (which(delivery)) refuse(new NotStarted())
   }
 
   flush(): void {}
-
-  #relax(): void {
-    if (this.#waiting.length < MOST_WAITING) for (const resolve of this.#crowded.splice(0)) resolve()
-  }
 }

@@ -59,7 +59,8 @@ describe('InFlight', () => {
     const inFlight = new InFlight()
     const run = gate()
     inFlight.outlives(
-      'a',
+      delivery('a'),
+      0,
       run.opened.then(() => Promise.reject(new Error('too late'))),
     )
     expect(inFlight.has('a')).toBe(true)
@@ -71,8 +72,8 @@ describe('InFlight', () => {
   it('waits for each of several runs of one event', async () => {
     const inFlight = new InFlight()
     const [first, second] = [gate(), gate()]
-    inFlight.outlives('a', first.opened)
-    inFlight.outlives('a', second.opened)
+    inFlight.outlives(delivery('a'), 0, first.opened)
+    inFlight.outlives(delivery('a'), 0, second.opened)
     first.open()
     await settled()
     expect(inFlight.has('a')).toBe(true)
@@ -81,9 +82,27 @@ describe('InFlight', () => {
     expect(inFlight.has('a')).toBe(false)
   })
 
+  it('tells which runs were given up, and since when they run', async () => {
+    const inFlight = new InFlight()
+    const run = gate()
+    const abandoned = delivery('b')
+    abandoned.startedAt = 7
+    inFlight.outlives(delivery('a'), 5, run.opened)
+    inFlight.abandon(abandoned)
+    const told = () => inFlight.overdue().map(({ event, startedAt }) => [event.eventId, startedAt])
+    expect(told()).toEqual([
+      ['a', 5],
+      ['b', 7],
+    ])
+    run.open()
+    await settled()
+    expect([inFlight.ended(abandoned), inFlight.ended(abandoned)]).toEqual([true, false])
+    expect(told()).toEqual([])
+  })
+
   it('does not wait for runs that were given up: they hold no lease', async () => {
     const inFlight = new InFlight()
-    inFlight.outlives('a', new Promise(() => {}))
+    inFlight.outlives(delivery('a'), 0, new Promise(() => {}))
     expect(inFlight.size).toBe(0)
     await inFlight.idle()
   })

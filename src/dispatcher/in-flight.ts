@@ -1,13 +1,16 @@
 import type { Delivery } from './delivery.js'
 
+/** A call that was given up and runs on. */
+export interface Overdue extends Pick<Delivery, 'event' | 'startedAt' | 'stuckReported'> {}
+
 /**
  * Everything this process holds a lease of, and what still runs although its lease or its time is over. An event
  * id that is in here is not started a second time.
  */
 export class InFlight {
   readonly #held = new Map<string, Delivery>()
-  readonly #overdue = new Map<string, number>()
-  readonly #abandoned = new Set<Delivery>()
+  readonly #overdue = new Map<string, Set<Overdue>>()
+  readonly #abandoned = new Map<Delivery, Overdue>()
   #waiting: (() => void)[] = []
 
   get size(): number {
@@ -41,34 +44,43 @@ export class InFlight {
     return this.#held.values()
   }
 
+  /** Calls that were given up and have not ended. */
+  overdue(): Overdue[] {
+    return [...this.#overdue.values()].flatMap((runs) => [...runs])
+  }
+
   /** A handler that was given up runs on; until it ends the event is not run here again. */
-  outlives(eventId: string, run: Promise<unknown>): void {
-    this.#begin(eventId)
-    const ended = () => this.#end(eventId)
+  outlives({ event }: Pick<Delivery, 'event'>, startedAt: number, run: Promise<unknown>): void {
+    const one = this.#begin(event, startedAt)
+    const ended = () => this.#end(one)
     run.then(ended, ended)
   }
 
   /** The same for a whole delivery: its outcome is no longer wanted. */
   abandon(delivery: Delivery): void {
-    this.#abandoned.add(delivery)
-    this.#begin(delivery.event.eventId)
+    this.#abandoned.set(delivery, this.#begin(delivery.event, delivery.startedAt))
   }
 
   /** Its handlers have ended. True when it was abandoned. */
   ended(delivery: Delivery): boolean {
-    if (!this.#abandoned.delete(delivery)) return false
-    this.#end(delivery.event.eventId)
+    const one = this.#abandoned.get(delivery)
+    if (!one) return false
+    this.#abandoned.delete(delivery)
+    this.#end(one)
     return true
   }
 
-  #begin(eventId: string): void {
-    this.#overdue.set(eventId, (this.#overdue.get(eventId) ?? 0) + 1)
+  #begin(event: Overdue['event'], startedAt: number): Overdue {
+    const one: Overdue = { event, startedAt, stuckReported: false }
+    this.#overdue.set(event.eventId, (this.#overdue.get(event.eventId) ?? new Set()).add(one))
+    return one
   }
 
-  #end(eventId: string): void {
-    const left = (this.#overdue.get(eventId) ?? 1) - 1
-    if (left > 0) this.#overdue.set(eventId, left)
-    else this.#overdue.delete(eventId)
+  #end(one: Overdue): void {
+    const { eventId } = one.event
+    const runs = this.#overdue.get(eventId)
+    runs?.delete(one)
+    if (runs?.size === 0) this.#overdue.delete(eventId)
   }
 
   /** Resolves when nothing is queued, running or waiting to be written. */

@@ -6,7 +6,7 @@ import { eventFields } from './invoke.js'
 export interface Interceptor {
   /** In registration order, before the handlers. A throw fails the attempt. */
   beforeDispatch?(event: EventEnvelope): unknown
-  /** In reverse order, after them. A throw is logged and changes nothing. */
+  /** In reverse order, after them; null when none has failed. A throw is logged and changes nothing. */
   afterDispatch?(event: EventEnvelope, error: unknown | null): unknown
 }
 

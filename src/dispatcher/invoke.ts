@@ -4,6 +4,7 @@ import type { EventEnvelope } from '../core/envelope.js'
 import { HandlerTimeoutError } from '../core/errors.js'
 import { errorFields, type Logger, logs, type Redact, withFields } from '../observe/logger.js'
 import type { MetricsExporter } from '../observe/metrics.js'
+import { Batcher } from './batcher.js'
 import type { Delivery } from './delivery.js'
 import type { InFlight } from './in-flight.js'
 import { NotStarted } from './outcome.js'
@@ -17,6 +18,16 @@ export interface InvokeOptions {
   readonly logger: Logger
   readonly inFlight: InFlight
   readonly createScope: CreateScope | undefined
+  /** Neither paused nor lost, and nothing is stopping. */
+  mayStart(delivery: Delivery): boolean
+}
+
+/** Whoever keeps a place for a call. */
+export interface Watch {
+  /** Its timeout is over, and it runs on. */
+  overdue(): void
+  /** It has really ended, whatever came of it. */
+  ended(): void
 }
 
 class Context implements HandlerContext {
@@ -70,17 +81,26 @@ export function eventFields(
   }
 }
 
-/** Calls one handler in its own async context and scope. Rejects with whatever it threw, or after its timeout. */
-export function invoke(handler: Registration, delivery: Delivery, options: InvokeOptions): unknown {
-  if (options.createScope === undefined && handler.timeoutMs === 0) {
+/**
+ * Calls one handler in its own async context and scope. Rejects with whatever it threw, or after its timeout: with an
+ * ordering key once the call has ended, otherwise at once.
+ */
+export function invoke(
+  handler: Registration,
+  delivery: Delivery,
+  options: InvokeOptions,
+  watch?: Watch,
+): unknown {
+  if (options.createScope === undefined && handler.timeoutMs === 0 && !watch) {
     return call(handler, delivery, options, undefined, undefined)
   }
   // Its own: the neighbours that handle the same event have time left.
   const timeout = handler.timeoutMs === 0 ? undefined : new AbortController()
   const run = options.createScope
     ? inScope(handler, delivery, options, options.createScope, timeout)
-    : Promise.resolve(call(handler, delivery, options, undefined, timeout))
-  return timeout ? within(run, handler, delivery, options, timeout) : run
+    : (async () => call(handler, delivery, options, undefined, timeout))()
+  if (watch) run.then(watch.ended, watch.ended)
+  return timeout ? within(run, handler, delivery, options, timeout, watch) : run
 }
 
 function call(
@@ -90,8 +110,10 @@ function call(
   scope: unknown,
   timeout: AbortController | undefined,
 ): unknown {
+  const { handle } = handler
+  if (handle instanceof Batcher) return handle.add(delivery)
   const context = new Context(delivery, handler.name, options.logger, scope, timeout)
-  return runHandling(delivery.event, handler.handle, context)
+  return runHandling(delivery.event, handle, context)
 }
 
 async function inScope(
@@ -104,6 +126,8 @@ async function inScope(
   const scope = await createScope(delivery.event)
   let result: unknown
   try {
+    // That took its time.
+    if (!options.mayStart(delivery)) throw new NotStarted()
     result = await call(handler, delivery, options, scope, timeout)
   } catch (error) {
     // The handler's own error is the one to see.
@@ -127,15 +151,26 @@ function within(
   delivery: Delivery,
   options: InvokeOptions,
   timeout: AbortController,
+  watch: Watch | undefined,
 ): Promise<unknown> {
+  const { clock, inFlight } = options
+  const startedAt = clock.monotonic()
   return new Promise((resolve, reject) => {
-    const timer = options.clock.setTimer(() => {
-      const error = new HandlerTimeoutError(handler.name, handler.timeoutMs)
-      timeout.abort(error)
-      options.inFlight.outlives(delivery.event.eventId, run)
-      reject(error)
+    let late: Error | null = null
+    const timer = clock.setTimer(() => {
+      late = new HandlerTimeoutError(handler.name, handler.timeoutMs)
+      timeout.abort(late)
+      watch?.overdue()
+      // The lease goes on, so that nobody starts the next event of the key beside it.
+      if (delivery.isOrdered) return
+      inFlight.outlives(delivery, startedAt, run)
+      reject(late)
     }, handler.timeoutMs)
-    run.then(resolve, reject).finally(() => timer.cancel())
+    const ended = run.finally(() => timer.cancel())
+    ended.then(
+      (result) => (late ? reject(late) : resolve(result)),
+      (error) => reject(late ?? error),
+    )
   })
 }
 

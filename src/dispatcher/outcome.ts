@@ -48,7 +48,7 @@ export class Outcomes {
     if (gaveUp.length === 0) return doneOf(delivery)
     const failures = gaveUp.map((one) => ({
       handler: one.name,
-      error: new HandlerGaveUpError(one.name, this.#limitOf(one)),
+      error: new HandlerGaveUpError(one.name, delivery.attempts, this.#limitOf(one)),
     }))
     return this.dead(delivery, failures, ran, 0)
   }
@@ -152,8 +152,9 @@ export function doneOf(delivery: Delivery): Settlement {
   return { eventId: delivery.event.eventId, token: delivery.token, outcome: 'done' }
 }
 
-/** The one error, or all of them together; null when there is none. */
-export function combined(failures: readonly HandlerFailure[], eventType: string): unknown | null {
+/** The one error, or all of them together; null when there is none. What was not started has not failed. */
+export function combined(all: readonly HandlerFailure[], eventType: string): unknown | null {
+  const failures = all.filter((one) => !(one.error instanceof NotStarted))
   if (failures.length === 0) return null
   if (failures.length === 1) return failures[0]?.error
   return new AggregateHandlerError(

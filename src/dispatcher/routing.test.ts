@@ -65,14 +65,36 @@ describe('Routes: refusals', () => {
     expect(() => second.add(handler('mail', 'placed', { exclusive: true }))).toThrow(/exclusive/i)
   })
 
-  it('keeps it alone for its pair of aggregate and event only', () => {
+  it.each([
+    [{ eventType: 'order.placed' }, { eventType: 'order.*' }],
+    [{ eventType: 'order.placed' }, { eventType: '*' }],
+    [{ eventType: 'order.item.*' }, { eventType: 'order.*' }],
+    [{ eventType: 'order.placed' }, { eventType: 'order.placed', aggregateType: 'order' }],
+    [{ eventType: 'order.*' }, { eventType: 'order.placed', aggregateType: 'order' }],
+  ])('keeps it alone for every event that it matches, by whatever route: %o and %o', (one, other) => {
+    for (const [first, second] of [
+      [one, other],
+      [other, one],
+    ] as const) {
+      for (const isFirst of [true, false]) {
+        const made = routes(
+          new EventCatalog(),
+          handler('a', first.eventType, { ...first, exclusive: isFirst }),
+        )
+        const more = { ...second, exclusive: !isFirst }
+        expect(() => made.add(handler('b', second.eventType, more))).toThrow(HandlerExistsError)
+      }
+    }
+  })
+
+  it('lets others handle what it does not match', () => {
     const made = routes(
       new EventCatalog(),
       handler('mail', 'placed', { aggregateType: 'order', exclusive: true }),
       handler('log', 'placed', { aggregateType: 'invoice' }),
-      handler('audit', 'placed'),
+      handler('audit', 'order.*'),
     )
-    expect(namesOf(made, 'placed', 'order')).toEqual(['mail', 'audit'])
+    expect(namesOf(made, 'placed', 'order')).toEqual(['mail'])
   })
 
   it('leaves everything as it was after a refusal', () => {

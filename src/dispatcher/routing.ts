@@ -10,7 +10,7 @@ import type { Gate } from './gate.js'
 export type { HandlerContext, HandlerFunction } from '../handler.js'
 
 export interface HandlerOptions {
-  /** The only handler of its event; a second one is refused. */
+  /** No other handler may match the same event, by whatever route; the second of two whose routes overlap is refused. */
   readonly exclusive?: boolean
   /** A handler that takes longer counts as failed. Default: no limit. */
   readonly timeoutMs?: number
@@ -27,7 +27,8 @@ export interface HandlerRetry {
 
 export interface Registration {
   readonly name: string
-  readonly handle: HandlerFunction
+  /** Or what collects its events. */
+  readonly handle: HandlerFunction | Batcher
   readonly eventType: string
   readonly aggregateType: string | null
   readonly exclusive: boolean
@@ -48,6 +49,8 @@ export class Routes {
   #found = new Map<string, Map<string, readonly Registration[]>>()
   #filter: TypeFilter | null = null
   #paused: readonly string[] = []
+  /** Their handlers have no room here. */
+  #leftOut: readonly string[] = []
 
   constructor(catalog: EventCatalog) {
     this.#catalog = catalog
@@ -57,13 +60,10 @@ export class Routes {
   add(registration: Registration): void {
     if (!registration.name) throw new InvalidEventError('handler', 'give the handler a name')
     for (const other of this.#all) {
-      const same =
-        other.eventType === registration.eventType && other.aggregateType === registration.aggregateType
-      if (same && (other.exclusive || registration.exclusive)) {
-        throw new HandlerExistsError(registration.name, registration.eventType, { exclusive: true })
-      }
-      if (other.name === registration.name && overlap(other, registration)) {
-        throw new HandlerExistsError(registration.name, registration.eventType)
+      if (!overlap(other, registration)) continue
+      const exclusive = other.exclusive || registration.exclusive
+      if (exclusive || other.name === registration.name) {
+        throw new HandlerExistsError(registration.name, registration.eventType, { exclusive })
       }
     }
     this.#all.push(registration)
@@ -97,13 +97,34 @@ export class Routes {
     return true
   }
 
-  isPaused(eventType: string): boolean {
+  /** Event types that this instance does not take for a while. Nobody else needs to know. */
+  leaveOut(types: readonly string[]): void {
+    this.#leftOut = types
+    this.#filter = null
+  }
+
+  /** Somebody has paused it, for all instances. */
+  isPausedForAll(eventType: string): boolean {
     return this.#paused.length > 0 && (this.#paused.includes('*') || this.#paused.includes(eventType))
   }
 
-  /** What this instance can take from the store. */
+  /** Nothing of it is taken now: it is paused, or left out. */
+  isPaused(eventType: string): boolean {
+    return this.isPausedForAll(eventType) || this.#leftOut.includes(eventType)
+  }
+
+  /** What this instance takes from the store now. */
   filter(): TypeFilter {
-    if (this.#filter) return this.#filter
+    this.#filter ??= this.#filterExcept([...this.#paused, ...this.#leftOut])
+    return this.#filter
+  }
+
+  /** The same for the registry. */
+  registered(): TypeFilter {
+    return this.#filterExcept(this.#paused)
+  }
+
+  #filterExcept(except: readonly string[]): TypeFilter {
     const versions = new Map<string, number>()
     const prefixes = new Set<string>()
     const named = (type: string, aggregateType: string | null) =>
@@ -117,13 +138,12 @@ export class Routes {
         for (const type of this.#catalog.types()) if (covers(eventType, type)) take(type, aggregateType)
       }
     }
-    this.#filter = {
+    return {
       names: [...versions.keys()],
       versions: [...versions.values()],
       prefixes: [...prefixes],
-      ...(this.#paused.length > 0 ? { except: this.#paused } : {}),
+      ...(except.length > 0 ? { except } : {}),
     }
-    return this.#filter
   }
 
   /** Handler names by route, for the registry. */

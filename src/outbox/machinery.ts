@@ -1,7 +1,6 @@
 import type { EventCatalog } from '../core/catalog.js'
 import { atMost, type Timer } from '../core/clock.js'
 import { AftercommitError } from '../core/errors.js'
-import { Batcher } from '../dispatcher/batcher.js'
 import { BoundedQueue } from '../dispatcher/bounded-queue.js'
 import type { Delivery } from '../dispatcher/delivery.js'
 import { Dispatcher } from '../dispatcher/dispatcher.js'
@@ -86,6 +85,7 @@ export class Machinery<Client> {
       redact,
       onDropped: (delivery) => this.#forget(delivery),
       onRoom: () => this.poller.hasRoom(),
+      onLaneRoom: () => this.poller.rescan(),
     })
     this.poller = new Poller({
       ...common,
@@ -135,13 +135,7 @@ export class Machinery<Client> {
   }
 
   register(registration: Registration): void {
-    this.#routes.add(registration)
-    if (registration.lane instanceof Batcher) {
-      registration.lane.use({
-        clock: this.#settings.clock,
-        outlives: (eventId, run) => this.#inFlight.outlives(eventId, run),
-      })
-    }
+    this.#dispatcher.register(registration)
     this.#janitor.registerAgain()
     this.poller.rescan()
   }
@@ -227,7 +221,7 @@ export class Machinery<Client> {
       stats: () => this.#store.stats(),
       lastClaimAgoMs: started ? Math.round(clock.monotonic() - this.poller.lastClaimAt) : null,
       claimIsLateAfterMs: this.#cold.length === 0 ? pollIntervalMs * 3 + 1_000 : Number.POSITIVE_INFINITY,
-      stuck: this.#keeper.stuck().map((delivery) => delivery.event.eventId),
+      stuck: [...new Set(this.#keeper.stuck().map(({ event }) => event.eventId))],
       differences: this.#janitor.differences,
     })
   }
@@ -339,7 +333,8 @@ export class Machinery<Client> {
     if (delivery?.event.orderingKey !== undefined) this.#keyMovedOn()
     if (settlement.outcome === 'done') this.#counters.done++
     else if (settlement.outcome === 'retry') {
-      this.#counters.failed++
+      // Without a failure it was given back before all its handlers were called.
+      if (settlement.failures.length > 0) this.#counters.failed++
       this.poller.wakeIn(settlement.delayMs)
     } else if (settlement.outcome === 'dead' && delivery) {
       this.#counters.failed++
@@ -390,7 +385,7 @@ export class Machinery<Client> {
       pid: process.pid,
       version: VERSION,
       handlers: this.#routes.summary(),
-      accept: this.#routes.filter(),
+      accept: this.#routes.registered(),
       counters,
     }
     if (stopped) await this.#store.heartbeat(instance, stopped)

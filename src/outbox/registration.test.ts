@@ -114,6 +114,7 @@ describe('batchRegistrationOf', () => {
     ['size', {}],
     ['size', { size: 0 }],
     ['size', { size: 2.5 }],
+    ['size', { size: 1_001 }],
     ['size', undefined],
     ['size', null],
     ['waitMs', { size: 1, waitMs: -1 }],

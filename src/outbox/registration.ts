@@ -10,7 +10,7 @@ type EventName = string | EventDefinition
 export type Route = EventName | { readonly aggregateType: string; readonly type: EventName }
 
 export interface BatchHandlerOptions extends HandlerOptions {
-  /** Events in one call, at most. */
+  /** Events in one call, at most: 1 to 1,000. A call with 8 MiB of payload gets no more. */
   readonly size: number
   /** How long an event waits for others. Default 50. */
   readonly waitMs?: number
@@ -62,7 +62,7 @@ export function batchRegistrationOf(
   if (typeof options !== 'object' || options === null) throw new InvalidSettingError('size', MISSING_SIZE)
   known('', options, ['size', 'waitMs', 'timeoutMs', 'exclusive', 'concurrency', 'retry'])
   const { size, waitMs = 50 } = options
-  if (!isWhole(size)) throw new InvalidSettingError('size', MISSING_SIZE)
+  if (!isWhole(size) || size > LARGEST_BATCH) throw new InvalidSettingError('size', MISSING_SIZE)
   if (!Number.isFinite(waitMs) || waitMs < 0) {
     throw new InvalidSettingError('waitMs', 'must be a number of milliseconds')
   }
@@ -70,12 +70,13 @@ export function batchRegistrationOf(
   const concurrency = options.concurrency ?? 1
   const lane = new Batcher({ name, size, waitMs, concurrency, timeoutMs, handle })
   const { definition, ...routed } = routeOf(route, name)
-  const add: HandlerFunction = (event, context) => lane.add(event, context)
   // The batch has its own timeout: waiting for company does not count.
-  return { definition, registration: { name, handle: add, ...routed, exclusive, timeoutMs: 0, retry, lane } }
+  return { definition, registration: { name, handle: lane, ...routed, exclusive, timeoutMs: 0, retry, lane } }
 }
 
-const MISSING_SIZE = 'must be a whole number, 1 or more: onBatch(event, name, { size: 100 }, handler)'
+/** What is in memory at a time stays bounded. */
+const LARGEST_BATCH = 1_000
+const MISSING_SIZE = `must be a whole number from 1 to ${LARGEST_BATCH}: onBatch(event, name, { size: 100 }, handler)`
 
 function checkHandler(name: unknown, handle: unknown, usage: string): void {
   if (!isName(name)) throw new InvalidSettingError('handler name', NAME)

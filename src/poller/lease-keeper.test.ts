@@ -214,6 +214,26 @@ describe('LeaseKeeper', () => {
     expect(keeper.stuck()).toEqual([])
   })
 
+  it('reports a call that outlives its timeout in the same way, from its start on and until it ends', async () => {
+    const { keeper, clock, inFlight, hold, log } = world()
+    await clock.advance(1)
+    keeper.start()
+    const delivery = hold('a')
+    const call = gate()
+    await clock.advance(5_000)
+    inFlight.outlives(delivery, 1, call.opened)
+    inFlight.remove(delivery)
+    await clock.advance(4_999)
+    expect(keeper.stuck()).toEqual([])
+    await clock.advance(50_000)
+    expect(keeper.stuck().map(({ event }) => event.eventId)).toEqual(['a'])
+    const reports = log.lines.filter((line) => line.message.includes('has not returned'))
+    expect(reports.map(({ fields }) => fields)).toMatchObject([{ event_id: 'a', duration_ms: 10_000 }])
+    call.open()
+    await clock.advance(0)
+    expect(keeper.stuck()).toEqual([])
+  })
+
   it('leaves no timer when it is stopped, also while it asks', async () => {
     const answer = gate()
     const { keeper, clock, hold } = world(() => answer.opened)

@@ -1,7 +1,7 @@
 import type { Clock, Timer } from '../core/clock.js'
 import { AftercommitError } from '../core/errors.js'
 import type { Delivery } from '../dispatcher/delivery.js'
-import type { InFlight } from '../dispatcher/in-flight.js'
+import type { InFlight, Overdue } from '../dispatcher/in-flight.js'
 import { eventFields } from '../dispatcher/invoke.js'
 import { errorFields, type Logger } from '../observe/logger.js'
 import type { EventStore } from '../store.js'
@@ -52,11 +52,12 @@ export class LeaseKeeper {
     await this.#busy
   }
 
-  /** Deliveries whose handlers have been running for longer than `stuckAfterMs`. */
-  stuck(): Delivery[] {
+  /** What has been running for longer than `stuckAfterMs`, also where its timeout has been counted as a failure. */
+  stuck(): Overdue[] {
     const { clock, inFlight, stuckAfterMs } = this.#options
     const since = clock.monotonic() - stuckAfterMs
-    return [...inFlight.values()].filter((one) => one.running && one.startedAt <= since)
+    const running: Overdue[] = [...inFlight.values()].filter((one) => one.running)
+    return running.concat(inFlight.overdue()).filter((one) => one.startedAt <= since)
   }
 
   #next(generation: object): void {
@@ -122,14 +123,14 @@ export class LeaseKeeper {
 
   #reportStuck(): void {
     const { clock, logger } = this.#options
-    for (const delivery of this.stuck()) {
-      if (delivery.stuckReported) continue
-      delivery.stuckReported = true
+    for (const one of this.stuck()) {
+      if (one.stuckReported) continue
+      one.stuckReported = true
       const fields = {
-        ...eventFields(delivery.event),
-        duration_ms: Math.round(clock.monotonic() - delivery.startedAt),
+        ...eventFields(one.event),
+        duration_ms: Math.round(clock.monotonic() - one.startedAt),
       }
-      logger.warn(fields, 'a handler has not returned for a long time; its lease is being renewed')
+      logger.warn(fields, 'a handler has not returned for a long time')
     }
   }
 }

@@ -54,6 +54,7 @@ export function dispatcherWorld(setup: Setup = {}) {
   const hotQueue = new BoundedQueue<Delivery>(1_000, 1e9)
   const coldQueue = new BoundedQueue<Delivery>(1_000, 1e9)
   let rooms = 0
+  let laneRooms = 0
   const dispatcher = new Dispatcher({
     instance: 'me',
     concurrency: setup.concurrency ?? 4,
@@ -76,14 +77,12 @@ export function dispatcherWorld(setup: Setup = {}) {
       inFlight.remove(delivery)
     },
     onRoom: () => rooms++,
+    onLaneRoom: () => laneRooms++,
   })
   const onType = (route: Route, name: string, handle: HandlerFunction, options: HandlerOptions = {}) =>
-    routes.add(registrationOf(route, name, handle, options).registration)
+    dispatcher.register(registrationOf(route, name, handle, options).registration)
   const onBatch = (name: string, options: BatchHandlerOptions, handle: BatchFunction, route: Route = '*') => {
-    const { registration } = batchRegistrationOf(route, name, handle, options)
-    routes.add(registration)
-    const { lane } = registration
-    if (lane && 'use' in lane) lane.use({ clock, outlives: (id, run) => inFlight.outlives(id, run) })
+    dispatcher.register(batchRegistrationOf(route, name, handle, options).registration)
   }
   const hot = (...ids: string[]) => {
     for (const eventId of ids) {
@@ -101,6 +100,7 @@ export function dispatcherWorld(setup: Setup = {}) {
     hot,
     cold: (...deliveries: Delivery[]) => dispatcher.cold(deliveries),
     rooms: () => rooms,
+    laneRooms: () => laneRooms,
     /** Lets everything happen that needs no time but the settler's. */
     settle: () => clock.advance(5),
     /** The outcomes so far: `a done`. */

@@ -6,6 +6,7 @@ import * as v from 'valibot'
 import { describe, expectTypeOf, it } from 'vitest'
 import { z } from 'zod'
 import {
+  type BatchContext,
   createOutbox,
   defineEvent,
   type EventEnvelope,
@@ -128,6 +129,50 @@ describe('handlers', () => {
     // @ts-expect-error a number of milliseconds
     outbox.on(Plain, 'n', () => {}, { timeoutMs: '5s' })
     outbox.on(Plain, 'n', () => {}, { timeoutMs: 5, exclusive: true })
+  })
+})
+
+describe('batch handlers', () => {
+  const size = { size: 10 }
+
+  it('see the payloads of their definition, in a list that is not theirs to change', () => {
+    outbox.onBatch(Zod, 'n', size, (events, context) => {
+      expectTypeOf(events).toEqualTypeOf<readonly EventEnvelope<{ orderId: string; placedAt: Date }>[]>()
+      expectTypeOf(context).toEqualTypeOf<BatchContext>()
+      // @ts-expect-error the list is read only
+      events.shift()
+    })
+    outbox.onBatch('any', 'n', size, (events) => {
+      expectTypeOf(events).toEqualTypeOf<readonly EventEnvelope<unknown>[]>()
+    })
+  })
+
+  it('return nothing, errors, or how their promises were settled', () => {
+    outbox.onBatch(Plain, 'n', size, () => {})
+    outbox.onBatch(Plain, 'n', size, async () => {})
+    outbox.onBatch(Plain, 'n', size, (events) => events.map(() => null))
+    outbox.onBatch(Plain, 'n', size, async (events) => {
+      if (events.length === 1) return
+      return events.map((one) => (one.payload.total > 5 ? new Error('too much') : undefined))
+    })
+    outbox.onBatch(Plain, 'n', size, (events) => Promise.allSettled(events.map(async () => 5)))
+    outbox.onBatch(Plain, 'n', size, async (events) => await Promise.allSettled(events.map(async () => {})))
+    outbox.onBatch('any', 'n', size, (events) => Promise.allSettled(events.map(async () => 'x')))
+  })
+
+  it('return nothing else', () => {
+    // @ts-expect-error texts
+    outbox.onBatch(Plain, 'n', size, (events) => events.map(() => 'failed'))
+    // @ts-expect-error booleans
+    outbox.onBatch(Plain, 'n', size, async (events) => events.map(() => true))
+    // @ts-expect-error promises
+    outbox.onBatch(Plain, 'n', size, (events) => events.map(async () => {}))
+    // @ts-expect-error promises, by name
+    outbox.onBatch('any', 'n', size, (events) => events.map(async () => null))
+    // @ts-expect-error what Promise.all gives
+    outbox.onBatch(Plain, 'n', size, (events) => Promise.all(events.map(async () => 5)))
+    // @ts-expect-error no list
+    outbox.onBatch(Plain, 'n', size, async () => 5)
   })
 })
 

@@ -118,7 +118,7 @@ export class Unrecoverable extends AftercommitError {
   }
 }
 
-/** Recorded, not thrown: the others have succeeded, but this handler had failed as often as it may. */
+/** Recorded, not thrown: the others have succeeded, but the event had failed as often as this handler allows. */
 export class HandlerGaveUpError extends AftercommitError {
   static {
     nameErrors(HandlerGaveUpError, 'HandlerGaveUpError')
@@ -126,8 +126,30 @@ export class HandlerGaveUpError extends AftercommitError {
 
   readonly handler: string
 
-  constructor(handler: string, attempts: number) {
-    super('HANDLER_GAVE_UP', `Handler ${quoteText(handler)} gave up after ${attempts} attempts.`)
+  constructor(handler: string, failed: number, limit: number) {
+    const times = failed === 1 ? 'once' : `${failed} times`
+    super(
+      'HANDLER_GAVE_UP',
+      `Handler ${quoteText(handler)} gave up: the event has failed ${times}, this handler's limit is ${limit}.`,
+    )
+    this.handler = handler
+  }
+}
+
+/** A batch handler returned what says nothing about its events. All of them count as failed. */
+export class BatchResultError extends AftercommitError {
+  static {
+    nameErrors(BatchResultError, 'BatchResultError')
+  }
+
+  readonly handler: string
+
+  /** `found` names places and kinds, never values. */
+  constructor(handler: string, found: string) {
+    super(
+      'BATCH_RESULT',
+      `Batch handler ${quoteText(handler)} ${found}. Return nothing, or for each event null, an Error, or its result of Promise.allSettled().`,
+    )
     this.handler = handler
   }
 }

@@ -55,7 +55,7 @@ function outcomeOf(row: Row, settlement: Settlement, now: number): Partial<Row> 
     attempts: row.attempts + settlement.attempts,
     handledBy: [...new Set([...row.handledBy, ...settlement.handledBy])],
     failures: lastFailures(row.failures, settlement.failures, now),
-    lastError: sanitizeText(settlement.error, ERROR_LENGTH),
+    lastError: sanitizeText(settlement.error, ERROR_LENGTH) || row.lastError,
   }
   if (settlement.outcome === 'dead') return { ...failed, status: 'DEAD', halts: settlement.halts ?? false }
   return { ...failed, status: 'RETRY', isTimed: true, availableAt: now + settlement.delayMs }

@@ -134,7 +134,7 @@ function otherOf(
     delay: outcome === 'retry' ? microseconds(delayMs) : null,
     halts: outcome === 'dead' && settlement.halts ? 1 : null,
     handled: settlement.handledBy.length > 0 ? JSON.stringify(settlement.handledBy) : null,
-    error: sanitizeText(settlement.error, ERROR_LENGTH),
+    error: sanitizeText(settlement.error, ERROR_LENGTH) || null,
     failures: JSON.stringify(lastFailures(failures, settlement.failures, nowMs)),
   }
 }

@@ -104,7 +104,7 @@ function otherOf(settlement: Exclude<Settlement, { outcome: 'done' }>): object {
     attempts: settlement.attempts,
     status: outcome === 'retry' ? 2 : 3,
     delay: outcome === 'retry' ? settlement.delayMs : null,
-    error: sanitizeText(settlement.error, 4000),
+    error: sanitizeText(settlement.error, 4000) || null,
     failures: settlement.failures.map((f) => ({ ...f, message: sanitizeText(f.message, 4000) })),
     handled: settlement.handledBy.length > 0 ? settlement.handledBy : null,
     halts: outcome === 'dead' && settlement.halts ? true : null,

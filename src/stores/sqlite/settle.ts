@@ -88,7 +88,7 @@ function changeOf(settlement: Other, now: number, before: string | null): object
     attempts,
     status: outcome === 'retry' ? 2 : 3,
     due: outcome === 'retry' ? now + settlement.delayMs : NEVER,
-    error: sanitizeText(settlement.error, ERROR_LENGTH),
+    error: sanitizeText(settlement.error, ERROR_LENGTH) || null,
     handled: handledBy.length > 0 ? JSON.stringify(handledBy) : null,
     failures: lastFailures(before, failures, now),
     halts: outcome === 'dead' && settlement.halts ? 1 : null,

@@ -37,6 +37,15 @@ export const failures: Theme = {
       assert.equal(record.attempts, 12)
     })
 
+    test('the last error stays when there is no new one', async (h) => {
+      await h.appendFree(1)
+      await h.settle([retry(await h.claimOne(), { error: 'no mail server' })])
+      const row = await h.claimOne()
+      await h.settle([retry(row, { error: '', handledBy: ['send-receipt'] })])
+      const record = await h.record(row.eventId)
+      assert.deepEqual([record.lastError, record.handledBy], ['no mail server', ['send-receipt']])
+    })
+
     test('more than ten at once: the last ten', async (h) => {
       await h.appendFree(1)
       const row = await h.claimOne()

@@ -180,10 +180,17 @@ onEveryPostgres('registering handlers', (newWorld) => {
     outbox.on('invoice.sent', 'same', () => {})
   })
 
-  it('allows just one handler of a pair when one of them is exclusive', async () => {
+  it('allows no other handler of an event, by whatever route, when one of them is exclusive', async () => {
     const outbox = (await newWorld()).outbox()
     outbox.on(OrderPlaced, 'only', () => {}, { exclusive: true })
-    expect(() => outbox.on(OrderPlaced, 'second', () => {})).toThrow(HandlerExistsError)
+    for (const route of [
+      OrderPlaced.eventType,
+      'order.*',
+      '*',
+      { aggregateType: 'order', type: 'order.placed' },
+    ]) {
+      expect(() => outbox.on(route, 'second', () => {})).toThrow(HandlerExistsError)
+    }
     outbox.on('invoice.sent', 'first', () => {})
     expect(() => outbox.on('invoice.sent', 'only', () => {}, { exclusive: true })).toThrow(HandlerExistsError)
   })

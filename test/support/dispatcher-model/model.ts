@@ -1,12 +1,11 @@
 import { fixedDelay } from '../../../src/core/backoff.js'
 import { EventCatalog } from '../../../src/core/catalog.js'
-import { Batcher } from '../../../src/dispatcher/batcher.js'
 import { BoundedQueue } from '../../../src/dispatcher/bounded-queue.js'
 import { Delivery } from '../../../src/dispatcher/delivery.js'
 import { Dispatcher } from '../../../src/dispatcher/dispatcher.js'
 import { InFlight } from '../../../src/dispatcher/in-flight.js'
 import { settlementOf } from '../../../src/dispatcher/outcome.js'
-import { Routes } from '../../../src/dispatcher/routing.js'
+import { type Registration, Routes } from '../../../src/dispatcher/routing.js'
 import { Settler } from '../../../src/dispatcher/settler.js'
 import { silentLogger } from '../../../src/observe/logger.js'
 import { batchRegistrationOf, registrationOf } from '../../../src/outbox/registration.js'
@@ -18,7 +17,7 @@ import { VirtualClock } from '../../../src/testing/virtual-clock.js'
 import { fateOf } from './oracle.js'
 import { type Action, errorOf, type HandlerPlan, LEASE_MS, type Plan } from './plan.js'
 import { type Row, Table } from './table.js'
-import { Watcher } from './watcher.js'
+import { type Call, Watcher } from './watcher.js'
 
 const PLACES = 1_000
 
@@ -73,6 +72,7 @@ export class Model {
         this.#inFlight.remove(delivery)
       },
       onRoom: () => {},
+      onLaneRoom: () => {},
     })
     this.#keeper = new LeaseKeeper({ ...common, leaseMs: LEASE_MS, stuckAfterMs: 1e9, store: this.#table })
     for (const handler of plan.handlers) this.#register(handler)
@@ -146,13 +146,13 @@ export class Model {
     paused.clear()
     for (const type of types) paused.add(type)
     if (!this.#routes.pause([...paused])) return
-    this.#watcher.interrupted()
+    this.#watcher.interrupted((type) => paused.has(type))
     for (const delivery of this.#dispatcher.takePaused()) this.#giveBack(delivery)
   }
 
   #stop(): void {
     this.#watcher.stopped = true
-    this.#watcher.interrupted()
+    this.#watcher.interrupted(() => true)
     for (const delivery of this.#dispatcher.pause()) this.#giveBack(delivery)
   }
 
@@ -177,15 +177,20 @@ export class Model {
   }
 
   #claim(count: number, lateMs = 0): void {
-    const token = `me:${++this.#claims}`
+    const token = this.#newToken()
     const claimed = this.#table.free(count).map((row) => this.#lease(row, token, 'cold'))
     this.#answer(claimed, lateMs)
   }
 
   #claimOrdered(count: number, lateMs = 0): void {
-    const token = `me:${++this.#claims}`
+    const token = this.#newToken()
     const rows = this.#table.freeRuns(count).flat()
     this.#answer(linkRuns(rows.map((row) => this.#lease(row, token, 'cold'))), lateMs)
+  }
+
+  #newToken(): string {
+    this.#table.leftOut = this.#routes.filter().except ?? []
+    return `me:${++this.#claims}`
   }
 
   #answer(claimed: readonly Delivery[], lateMs: number): void {
@@ -222,7 +227,8 @@ export class Model {
   // ── the handlers ─────────────────────────────────────────────────────────────────────────────────────────
 
   #register(handler: HandlerPlan): void {
-    const { name, type, maxAttempts, delayMs, concurrency, timeoutMs, batch } = handler
+    const { name, type, maxAttempts, delayMs, concurrency, batch } = handler
+    const timeoutMs = this.#timeoutOf(handler)
     const options = {
       retry: {
         ...(maxAttempts === null ? {} : { maxAttempts }),
@@ -237,7 +243,7 @@ export class Model {
         ({ eventId }, { attempt }) => this.#handle(handler, eventId, attempt),
         { ...options, timeoutMs },
       )
-      this.#routes.add(registration)
+      this.#add(registration)
       return
     }
     const { registration } = batchRegistrationOf(
@@ -249,11 +255,31 @@ export class Model {
           events.map((one) => one.eventId),
           attempts,
         ),
-      { ...options, ...batch },
+      { ...options, ...batch, timeoutMs },
     )
-    this.#routes.add(registration)
-    const outlives = (id: string, run: Promise<unknown>) => this.#inFlight.outlives(id, run)
-    if (registration.lane instanceof Batcher) registration.lane.use({ clock: this.#clock, outlives })
+    this.#add(registration)
+  }
+
+  #add(registration: Registration): void {
+    this.#dispatcher.register(registration)
+    const { room } = this.#plan
+    if (registration.lane && room !== null) registration.lane.room.most = room
+  }
+
+  /** In calm plans the fate of an event must not depend on the company that it has in a batch. */
+  #timeoutOf({ batch, timeoutMs }: HandlerPlan): number {
+    return batch !== null && this.#plan.actions.length === 0 ? 0 : timeoutMs
+  }
+
+  /** What a call does: after its timeout nobody waits for it, except where it has a key. */
+  async #take(calls: readonly Call[], takesMs: number, timeoutMs: number): Promise<void> {
+    const isLate = timeoutMs > 0 && takesMs > timeoutMs
+    if (isLate) {
+      await this.#wait(timeoutMs)
+      for (const call of calls) this.#watcher.overdue(call)
+    }
+    const restMs = isLate ? takesMs - timeoutMs : takesMs
+    if (restMs > 0) await this.#wait(restMs)
   }
 
   async #handle(handler: HandlerPlan, eventId: string, attempt: number): Promise<void> {
@@ -261,14 +287,10 @@ export class Model {
     if (!call) return
     const step = this.#watcher.step(call)
     const error = errorOf(step)
-    const { timeoutMs } = handler
+    const timeoutMs = this.#timeoutOf(handler)
     const isLate = timeoutMs > 0 && step.takesMs > timeoutMs
     this.#watcher.result(call, isLate ? new Error('too late') : error)
-    if (isLate) {
-      await this.#wait(timeoutMs)
-      this.#watcher.ended(call, true)
-      await this.#wait(step.takesMs - timeoutMs)
-    } else if (step.takesMs > 0) await this.#wait(step.takesMs)
+    await this.#take([call], step.takesMs, timeoutMs)
     this.#watcher.ended(call)
     if (error) throw error
   }
@@ -282,11 +304,13 @@ export class Model {
     const steps = calls.map((call) => watcher.step(call))
     const errors = steps.map(errorOf)
     const thrown = this.#plan.batchesThrow ? errors.find((error) => error !== null) : undefined
-    calls.forEach((call, at) => {
-      watcher.result(call, thrown ?? errors[at] ?? null)
-    })
     const takesMs = Math.max(...steps.map((step) => step.takesMs))
-    if (takesMs > 0) await this.#wait(takesMs)
+    const timeoutMs = this.#timeoutOf(handler)
+    const late = timeoutMs > 0 && takesMs > timeoutMs ? new Error('too late') : null
+    calls.forEach((call, at) => {
+      watcher.result(call, late ?? thrown ?? errors[at] ?? null)
+    })
+    await this.#take(calls, takesMs, timeoutMs)
     watcher.batch(handler, ids.length, -1)
     for (const call of calls) watcher.ended(call)
     if (thrown) throw thrown
@@ -316,6 +340,7 @@ export class Model {
     for (const row of this.#pending) this.#watcher.wrong(`${row.id} is forgotten: ${JSON.stringify(row)}`)
     this.#watcher.checkEnd()
     const left = {
+      leftOut: this.#routes.filter().except?.length ?? 0,
       ...{ held: this.#inFlight.size, timers: this.#clock.timerCount },
       ...{ hot: PLACES - this.#hot.room, cold: PLACES - this.#cold.room },
     }

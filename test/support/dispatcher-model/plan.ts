@@ -36,6 +36,8 @@ export interface Plan {
   readonly concurrency: number
   readonly maxAttempts: number
   readonly delayMs: number
+  /** How many may wait for one handler; null for as many as by default. */
+  readonly room: number | null
   readonly handlers: readonly HandlerPlan[]
   readonly events: readonly { readonly key: string | null; readonly type: string; readonly delayMs: number }[]
   readonly steps: readonly Step[]
@@ -112,6 +114,7 @@ const base = fc.record({
   concurrency: small(3, 1),
   maxAttempts: small(4, 1),
   delayMs: small(20),
+  room: maybe(small(3, 1)),
   handlers: fc
     .array(handler, { minLength: 1, maxLength: 4 })
     .map((all) => all.map((one, at) => ({ ...one, at, name: `h${at}`, type: at === 0 ? '*' : one.type }))),

@@ -19,6 +19,8 @@ export interface Row {
 export class Table {
   readonly rows: readonly Row[]
   readonly paused = new Set<string>()
+  /** Types that the next claim does not want. */
+  leftOut: readonly string[] = []
   /** What the next settles do: fail before they do anything, or afterwards. */
   outages: ('before' | 'after')[] = []
   /** No lease can be renewed until then. */
@@ -34,7 +36,8 @@ export class Table {
   }
 
   canRun(row: Row): boolean {
-    return row.status === 'NEW' && row.availableAt <= this.#now() && !this.paused.has(row.type)
+    if (this.paused.has(row.type) || this.leftOut.includes(row.type)) return false
+    return row.status === 'NEW' && row.availableAt <= this.#now()
   }
 
   #isFree(row: Row): boolean {

@@ -42,6 +42,7 @@ export class Watcher {
   readonly #running = new Set<Call>()
   /** Those and the ones that were given up and run on. */
   readonly #alive = new Set<Call>()
+  readonly #overdue = new Set<Call>()
   readonly #batches = new Map<HandlerPlan, number>()
 
   constructor(plan: Plan, table: Table, now: () => number) {
@@ -62,9 +63,9 @@ export class Watcher {
     })
   }
 
-  /** Whatever waits for its turn may be given back. */
-  interrupted(): void {
-    for (const held of this.#held) if (held.end === null) held.interrupted = true
+  /** What of these types waits for its turn may be given back. */
+  interrupted(which: (type: string) => boolean): void {
+    for (const held of this.#held) if (held.end === null && which(held.type)) held.interrupted = true
   }
 
   /** Returns the delivery whose row was taken from us. */
@@ -120,10 +121,9 @@ export class Watcher {
     if (attempt !== held.attempts + 1) this.wrong(`${what} is told attempt ${attempt}`)
     if (owns && row.handledBy.includes(handler.name)) this.wrong(`${what} is called after its success`)
     if (owns && row.attempts !== held.attempts) this.wrong(`${what}: the row has ${row.attempts} attempts`)
-    if (held.results.size === 0 && this.#plan.refusals.length === 0) {
-      if (this.stopped) this.wrong(`${what} is called while everything is stopped`)
-      if (this.#table.paused.has(row.type)) this.wrong(`${what} is called while its type is paused`)
-    }
+    if (this.#now() >= delivery.leasedUntil) this.wrong(`${what} is called although its lease is over`)
+    if (this.stopped) this.wrong(`${what} is called while everything is stopped`)
+    if (this.#table.paused.has(row.type)) this.wrong(`${what} is called while its type is paused`)
     for (const { held: other } of this.#alive) {
       if (other.row === row && other !== held)
         this.wrong(`${what} is called beside an earlier run of ${eventId}`)
@@ -137,16 +137,26 @@ export class Watcher {
     return call
   }
 
-  /** Nobody waits for it any more, but it may run on after its timeout. */
-  ended(call: Call, runsOn = false): void {
-    if (!runsOn) this.#alive.delete(call)
+  /** Its timeout is over and it runs on: it keeps no worker, and without a key nobody waits for it any more. */
+  overdue(call: Call): void {
+    this.#overdue.add(call)
+    if (call.held.row.key === null) this.#waitsNoMore(call)
+  }
+
+  ended(call: Call): void {
+    this.#alive.delete(call)
+    this.#overdue.delete(call)
+    this.#waitsNoMore(call)
+  }
+
+  #waitsNoMore(call: Call): void {
     if (!this.#running.delete(call)) return
     call.held.open--
     if (call.held.open === 0) call.held.endedLost = call.held.delivery.lost
   }
 
   get isIdle(): boolean {
-    return this.#running.size === 0
+    return [...this.#running].every((call) => this.#overdue.has(call))
   }
 
   batch(handler: HandlerPlan, size: number, by: 1 | -1): void {
@@ -205,7 +215,7 @@ export class Watcher {
   /** One event of a key at a time, and none before those in front of it are through. */
   #checkOrder({ row, delivery }: Held, owns: boolean, what: string): void {
     if (row.key === null || !owns) return
-    for (const { held: other } of this.#running) {
+    for (const { held: other } of this.#alive) {
       const isOurs = !other.taken && !other.delivery.lost
       if (other.row.key === row.key && other.row !== row && isOurs)
         this.wrong(`${what} runs beside ${other.row.id}`)
@@ -225,9 +235,9 @@ export class Watcher {
   }
 
   #checkLimits(handler: HandlerPlan, what: string): void {
-    const running = [...this.#running]
+    const running = [...this.#running].filter((call) => !this.#overdue.has(call))
     if (handler.batch === null && handler.concurrency !== null) {
-      const count = running.filter((one) => one.handler === handler).length
+      const count = [...this.#alive].filter((one) => one.handler === handler).length
       if (count > handler.concurrency) this.wrong(`${what}: ${count} calls at a time`)
     }
     const plain = running.filter((one) => one.handler.batch === null && one.handler.concurrency === null)
