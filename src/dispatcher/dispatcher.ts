@@ -17,6 +17,8 @@ import { combined, doneOf, type HandlerFailure, NotStarted, Outcomes, settlement
 import type { Registration, Routes } from './routing.js'
 import type { Settler } from './settler.js'
 
+const NO_LANES: readonly Lane[] = []
+
 export interface DispatcherOptions {
   readonly instance: string
   readonly concurrency: number
@@ -230,7 +232,7 @@ export class Dispatcher {
 
   /** Where it is going to wait. */
   #lanesOf(delivery: Delivery): readonly Lane[] {
-    if (delivery.unroutable) return []
+    if (this.#options.routes.lanes.length === 0 || delivery.unroutable) return NO_LANES
     const handlers = this.#outcomes.left(this.#options.routes.handlersOf(delivery.event), delivery)
     return handlers.flatMap(({ lane }) => lane ?? [])
   }
