@@ -9,6 +9,7 @@ import net from 'node:net'
 import os from 'node:os'
 import path from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { unwatchOwner, watchOwner } from './own-servers.mjs'
 
 /** The oldest major version that aftercommit supports. */
 export const OLDEST_MAJOR = 14
@@ -109,38 +110,6 @@ function isFree(port) {
     probe.once('error', () => resolve(false))
     probe.listen(port, '127.0.0.1', () => probe.close(() => resolve(true)))
   })
-}
-
-// ── nothing is left behind ─────────────────────────────────────────────────────────────────────────────────
-
-const running = new Set()
-const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP']
-
-function destroyAll() {
-  for (const server of running) server.destroyNow()
-}
-
-/** Without another listener the signal ends the process as ever; with one, that listener decides. */
-function onSignal(signal) {
-  if (process.listenerCount(signal) > 1) return
-  destroyAll()
-  process.removeListener(signal, onSignal)
-  process.kill(process.pid, signal)
-}
-
-function watchOwner(server) {
-  if (running.size === 0) {
-    process.on('exit', destroyAll)
-    for (const signal of SIGNALS) process.on(signal, onSignal)
-  }
-  running.add(server)
-}
-
-function unwatchOwner(server) {
-  running.delete(server)
-  if (running.size > 0) return
-  process.removeListener('exit', destroyAll)
-  for (const signal of SIGNALS) process.removeListener(signal, onSignal)
 }
 
 function childrenOf(pid) {

@@ -48,6 +48,8 @@ export class Machinery<Client> {
   /** What the registry knows of them. */
   #flushed = { done: 0, failed: 0, dead: 0 }
   #claims = 0
+  /** Outcomes that were written. */
+  #settled = 0
   #helpers = 0
   #stops = 0
   #started = false
@@ -175,9 +177,13 @@ export class Machinery<Client> {
   async drain(): Promise<void> {
     await this.#byHand(async () => {
       const stops = this.#stops
-      await this.#quiet()
-      while (stops === this.#stops && (await this.poll()) > 0);
-      await this.#quiet()
+      for (let settled = -1; stops === this.#stops && settled !== this.#settled; ) {
+        settled = this.#settled
+        await this.#quiet()
+        while (stops === this.#stops && (await this.poll()) > 0);
+        // A started outbox also claims by itself, and what it has settled may have let others go.
+        await this.#quiet()
+      }
     })
   }
 
@@ -330,6 +336,7 @@ export class Machinery<Client> {
       logger.warn(eventFields(delivery.event), 'the lease was lost before the outcome could be written')
       return
     }
+    this.#settled++
     if (delivery?.event.orderingKey !== undefined) this.#keyMovedOn()
     if (settlement.outcome === 'done') this.#counters.done++
     else if (settlement.outcome === 'retry') {

@@ -190,12 +190,13 @@ export async function refuseFailedTransaction(execute: (sql: string) => Promise<
 export async function probeTransaction(execute: (sql: string) => Promise<unknown>): Promise<boolean> {
   try {
     await execute('SAVEPOINT aftercommit_probe')
+    await execute('RELEASE SAVEPOINT aftercommit_probe')
+    return true
   } catch (error) {
-    if (isServerError(error) && error.code === '25P01') return false
+    // The second one is refused when it ended in between.
+    if (isServerError(error) && (error.code === '25P01' || error.code === '3B001')) return false
     throw error
   }
-  await execute('RELEASE SAVEPOINT aftercommit_probe')
-  return true
 }
 
 /** A statement that takes longer than this is taken for a dead connection, and the connection is replaced. */

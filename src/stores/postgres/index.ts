@@ -32,6 +32,9 @@ export function postgresStore<Source extends object>(
   source: Source,
   options: PostgresStoreOptions = {},
 ): EventStore<ClientOf<Source>> {
+  if (typeof options !== 'object' || options === null) {
+    throw new InvalidSettingError('options', 'of postgresStore() must be an object')
+  }
   for (const name of Object.keys(options)) {
     if (OPTIONS.includes(name)) continue
     throw new InvalidSettingError(

@@ -30,10 +30,16 @@ export function namesOf(options: { schema?: string | undefined; table?: string |
     pauses: `${prefix}"${table}_pause"`,
     inbox: `${prefix}"${table}_inbox"`,
     migrations: `${prefix}"${table}_migration"`,
-    publish: `${prefix}"${table.replace(/_event$/, '')}_publish"`,
+    publish: `${prefix}"${publishName(table)}"`,
     index: table,
     channel: options.schema === undefined ? table : `${options.schema}.${table}`.slice(0, 63),
   }
+}
+
+/** Never the same for two tables. */
+function publishName(table: string): string {
+  if (table === 'outbox_event') return 'outbox_publish'
+  return table === 'outbox' ? 'outbox_outbox_publish' : `${table}_publish`
 }
 
 function checked(setting: string, value: string): string {

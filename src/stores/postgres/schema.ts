@@ -1,3 +1,4 @@
+import { MAX_PAYLOAD_BYTES } from '../../core/payload-limits.js'
 import type { Migration } from '../../store.js'
 import { type PostgresDriver, type Query, statement } from './driver.js'
 import type { Names } from './names.js'
@@ -14,6 +15,8 @@ export const TIMED = `(status = 3 or (ordering_key is null and (status = 2 or (s
 export const ORDERED = 'ordering_key is not null and (status in (0, 2) or halts)'
 /** They wait at the far end of the same index: `available_at` is infinity, so no claim comes near them. */
 export const DEAD = "status = 3 and available_at = 'infinity'"
+
+const LONGEST_DELAY_MS = 100 * 365 * 24 * 3_600_000
 
 /** Each notes that it was applied, so that it may be run by other means. */
 export function migrationsFor(names: Names): readonly Migration[] {
@@ -119,11 +122,29 @@ declare
   id text := coalesce(event_id, gen_random_uuid()::text);
   content json := coalesce(payload, 'null')::json;
 begin
-  if event_type is null or event_type = '' then
-    raise exception 'outbox_publish: event_type must not be empty' using errcode = '22023';
+  if coalesce(length(event_type), 0) not between 1 and 255 then
+    raise exception 'outbox_publish: event_type must have 1 to 255 characters' using errcode = '22023';
   end if;
-  if ordering_key = '' then
-    raise exception 'outbox_publish: ordering_key must not be empty; leave it out' using errcode = '22023';
+  if length(id) not between 1 and 64 then
+    raise exception 'outbox_publish: event_id must have 1 to 64 characters; null draws one' using errcode = '22023';
+  end if;
+  if length(ordering_key) not between 1 and 255 then
+    raise exception 'outbox_publish: ordering_key must have 1 to 255 characters, or be null' using errcode = '22023';
+  end if;
+  if greatest(length(aggregate_type), length(aggregate_id), length(tenant_id)) > 255 then
+    raise exception 'outbox_publish: aggregate_type, aggregate_id and tenant_id have 255 characters at most' using errcode = '22023';
+  end if;
+  if version < 1 then
+    raise exception 'outbox_publish: version must be 1 or more' using errcode = '22023';
+  end if;
+  if octet_length(content::text) > ${MAX_PAYLOAD_BYTES} then
+    raise exception 'outbox_publish: payload is larger than ${MAX_PAYLOAD_BYTES} bytes' using errcode = '22023';
+  end if;
+  if jsonb_typeof(headers) <> 'object' or jsonb_typeof(metadata) <> 'object' then
+    raise exception 'outbox_publish: headers and metadata must be JSON objects' using errcode = '22023';
+  end if;
+  if delay_ms not between 0 and ${LONGEST_DELAY_MS} then
+    raise exception 'outbox_publish: delay_ms must be between 0 and a hundred years' using errcode = '22023';
   end if;
   insert into ${events} (event_id, event_type, aggregate_type, aggregate_id, tenant_id, ordering_key, version, payload,
     payload_size, headers, metadata, available_at)

@@ -76,6 +76,7 @@ function insert(
   let highest = drawn
   for (const seq of seqs.values()) highest = Math.max(highest, seq)
   sql.drawn.set(db, highest)
+  if (first) db.isWritten = () => findPresent(sql, db, [idOf(first)]).size > 0
   return seqs
 }
 

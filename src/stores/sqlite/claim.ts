@@ -253,8 +253,8 @@ export function claimedRow(row: Row): ClaimedRow {
     version: Number(row.version),
     payloadText: payloadBytes === null ? ((row.payload as string | null | undefined) ?? 'null') : null,
     payloadBytes,
-    headers: row.headers === null ? null : JSON.parse(row.headers as string),
-    metadata: row.metadata === null ? null : JSON.parse(row.metadata as string),
+    headers: objectIn(row.headers),
+    metadata: objectIn(row.metadata),
     occurredAtMs: Number(row.occurred_at),
     payloadSize: Number(row.payload_size),
     seq: Number(row.seq),
@@ -270,9 +270,23 @@ function bytesOf(value: unknown): Uint8Array | null {
   return value == null ? null : new Uint8Array(value as ArrayBuffer)
 }
 
-/** Another writer may have put anything there. */
+/** Another writer may have put anything there, and one bad row must not hold up the others. */
+export function parsed(text: unknown): unknown {
+  if (typeof text !== 'string') return null
+  try {
+    return JSON.parse(text)
+  } catch {
+    return null
+  }
+}
+
+function objectIn(text: unknown): Record<string, string> | null {
+  const value = parsed(text)
+  return typeof value === 'object' && !Array.isArray(value) ? (value as Record<string, string> | null) : null
+}
+
 function namesIn(text: string): readonly string[] {
-  const names: unknown = JSON.parse(text)
+  const names = parsed(text)
   return Array.isArray(names) ? names : NOBODY
 }
 

@@ -27,6 +27,8 @@ interface Prepared {
 export class Connection<Client extends SqliteDatabase = SqliteDatabase> {
   readonly client: Client
   readonly #statements = new Map<string, Prepared>()
+  /** Set by who writes in a transaction: whether that is there, should the transaction end by somebody else's hand. */
+  isWritten: (() => boolean) | null = null
 
   constructor(client: Client) {
     this.client = client

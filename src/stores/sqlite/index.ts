@@ -20,6 +20,9 @@ export function sqliteStore<Client extends SqliteDatabase>(
       `must be a function that opens a connection: sqliteStore(() => new Database('app.db'))`,
     )
   }
+  if (typeof options !== 'object' || options === null) {
+    throw new InvalidSettingError('options', 'of sqliteStore() must be an object')
+  }
   for (const name of Object.keys(options)) {
     if (OPTIONS.includes(name)) continue
     throw new InvalidSettingError(name, `is not a setting of sqliteStore(); there are: ${OPTIONS.join(', ')}`)

@@ -6,7 +6,7 @@ import {
   type Failure,
   type StoreStats,
 } from '../../store.js'
-import { claimedRow, EVENT_COLUMNS } from './claim.js'
+import { claimedRow, EVENT_COLUMNS, parsed } from './claim.js'
 import type { Connection, Params, Row } from './driver.js'
 import type { Names } from './names.js'
 import { clock, DEAD, FRESH, indexesOf, NEVER, NOW, ORDERED, TIMED } from './schema.js'
@@ -127,8 +127,9 @@ function recordOf(row: Row): EventRecord {
 }
 
 function failuresIn(text: string | null): EventRecord['failures'] {
-  const stored: readonly (Failure & { at: number })[] = text === null ? [] : JSON.parse(text)
-  return stored.map((failure) => ({ ...failure, at: new Date(failure.at) }))
+  const stored = parsed(text)
+  if (!Array.isArray(stored)) return []
+  return stored.map((failure: Failure & { at: number }) => ({ ...failure, at: new Date(failure.at) }))
 }
 
 function date(epochMs: unknown): Date | null {

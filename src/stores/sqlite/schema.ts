@@ -54,7 +54,7 @@ create table if not exists ${names.events} (
   locked_until integer,
   done_at integer,
   event_type text not null,
-  ordering_key text,
+  ordering_key text check (ordering_key <> ''),
   locked_by text,
   event_id text not null unique,
   aggregate_type text not null default '__GLOBAL__',

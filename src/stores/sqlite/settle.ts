@@ -1,5 +1,6 @@
 import { sanitizeText } from '../../core/text.js'
 import type { Claim, Failure, Settlement } from '../../store.js'
+import { parsed } from './claim.js'
 import type { Connection } from './driver.js'
 import type { Names } from './names.js'
 import { clock, NEVER, NOW } from './schema.js'
@@ -97,7 +98,7 @@ function changeOf(settlement: Other, now: number, before: string | null): object
 
 /** As JSON text, like what is stored. */
 function lastFailures(before: string | null, added: readonly Failure[], at: number): string {
-  const kept: unknown = before === null ? [] : JSON.parse(before)
+  const kept = parsed(before)
   const dated = added.map(({ handler, instance, message }) => ({
     at,
     handler,

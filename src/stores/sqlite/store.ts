@@ -1,9 +1,4 @@
-import {
-  AftercommitError,
-  StoreNotMigratedError,
-  TransactionEndedError,
-  TransactionRolledBackError,
-} from '../../core/errors.js'
+import { AftercommitError, StoreNotMigratedError, TransactionEndedError } from '../../core/errors.js'
 import type {
   AppendOptions,
   AppendResult,
@@ -33,6 +28,7 @@ import { prune, pruneStatements } from './prune.js'
 import * as registry from './registry.js'
 import { migrate, migrationsFor, pendingMigrations } from './schema.js'
 import * as settling from './settle.js'
+import { ended } from './transaction.js'
 
 export interface SqliteStoreOptions {
   /** Name of the events table; the others are named after it. Default `outbox_event`. */
@@ -119,7 +115,7 @@ export class SqliteStore<Client extends SqliteDatabase> implements EventStore<Cl
 
   async findPresent(client: Client, eventIds: readonly string[]): Promise<ReadonlyMap<string, number>> {
     const connection = connectionOf(client)
-    if (!connection.inTransaction) throw new TransactionRolledBackError()
+    if (!connection.inTransaction) throw ended(connection)
     return appending.findPresent(this.#sql.append, connection, eventIds)
   }
 

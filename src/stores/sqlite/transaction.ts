@@ -36,16 +36,24 @@ export async function runTransaction<Client extends SqliteDatabase, T>(
   body: (session: TransactionSession<Client>) => Promise<T>,
 ): Promise<T> {
   let result: T
+  connection.isWritten = null
   try {
     result = await body(sessionOf(connection))
   } catch (error) {
     rollBack(connection)
     throw error
   }
-  // Some failures (a full disk, ON CONFLICT ROLLBACK) end the whole transaction, and so can the application.
-  if (!connection.inTransaction) throw new TransactionRolledBackError()
+  if (!connection.inTransaction) throw ended(connection)
   await commit(connection)
   return result
+}
+
+/** Some failures (a full disk, ON CONFLICT ROLLBACK) end the whole transaction, and so can the application, by a COMMIT too. */
+export function ended(connection: Connection): Error {
+  const isKnown = connection.isOpen && connection.isWritten !== null
+  return isKnown && !connection.isWritten?.()
+    ? new TransactionRolledBackError()
+    : new CommitUnknownError(new TransactionEndedError())
 }
 
 async function commit(connection: Connection): Promise<void> {

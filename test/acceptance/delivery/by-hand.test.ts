@@ -70,6 +70,18 @@ onEveryPostgres('delivery by hand, without start()', (newWorld) => {
     expect(await outbox.stats()).toMatchObject({ pending: 0, dead: 0 })
   })
 
+  it('drain() of a started outbox goes on to the last event of a long key', async () => {
+    const world = await newWorld()
+    const outbox = world.outbox({ doorbell: true, poller: { pollIntervalMs: 60_000 } })
+    const handled: unknown[] = []
+    outbox.on('moved', 'note', async (event) => void handled.push(event.payload))
+    await outbox.start()
+    const events = Array.from({ length: 60 }, (_, n) => ({ type: 'moved', orderingKey: 'k', payload: n }))
+    await outbox.transaction((tx) => tx.publishAll(events))
+    await outbox.drain()
+    expect(handled).toEqual(events.map((event) => event.payload))
+  })
+
   it('drain() of a started outbox waits for what is in its buffers', async () => {
     const world = await newWorld()
     const outbox = world.outbox({ dispatcher: { concurrency: 1 } })

@@ -239,7 +239,8 @@ describe.each(sqliteDrivers())('transactions by $name', (driver) => {
           tx.client.exec(statement)
         } catch {}
       })
-      await expect(result).rejects.toEqual(hasCode('TRANSACTION_ROLLED_BACK'))
+      const code = statement === 'COMMIT' ? 'COMMIT_UNKNOWN' : 'TRANSACTION_ROLLED_BACK'
+      await expect(result).rejects.toEqual(hasCode(code))
       await pause(30)
       if (statement !== 'COMMIT') expect([handled, await store.list({})]).toEqual([[], []])
       await outbox.enqueue(Thing({ n: 2 }))
@@ -253,6 +254,20 @@ describe.each(sqliteDrivers())('transactions by $name', (driver) => {
     await expect(result).rejects.toThrow()
     const id = await outbox.enqueue(Thing({ n: 1 }))
     await until(() => handled.includes(id))
+  })
+
+  it('a row of another writer with broken fields does not hold up the others', async () => {
+    const { outbox, handled, connect, store } = await newWorld(driver)
+    const insert = `insert into outbox_event (event_id, event_type, payload, headers, metadata, handled_by, failures)
+      values ('odd', 'thing.happened', '{"n":1}', 'oops', '[1', '{', 'nothing')`
+    connect().exec(insert)
+    await outbox.enqueue(Thing({ n: 2 }, { eventId: 'good' }))
+    await until(() => handled.length === 2)
+    expect([...handled].sort()).toEqual(['good', 'odd'])
+    expect(await store.list({ eventIds: ['odd'] })).toMatchObject([{ failures: [], headers: null }])
+    expect(() =>
+      connect().exec(`insert into outbox_event (event_id, event_type, ordering_key) values ('k', 't', '')`),
+    ).toThrow(/CHECK/)
   })
 
   it('an exactly-once handler has one effect, however often it is run', async () => {

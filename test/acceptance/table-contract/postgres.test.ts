@@ -118,13 +118,38 @@ onEveryPostgres('publishing by SQL', (newWorld) => {
   it('refuses an empty type, an empty key and an id that exists, and writes nothing', async () => {
     const world = await newWorld()
     const call = (args: string) => world.pool.query(`select ${publishOf(world)}(${args})`)
-    await expect(call(`''`)).rejects.toThrow(/event_type must not be empty/)
-    await expect(call('null')).rejects.toThrow(/event_type must not be empty/)
-    await expect(call(`'a', ordering_key => ''`)).rejects.toThrow(/ordering_key must not be empty/)
+    const bad = {
+      [`''`]: /event_type must have/,
+      null: /event_type must have/,
+      [`repeat('a', 256)`]: /event_type must have/,
+      [`'a', ordering_key => ''`]: /ordering_key must have/,
+      [`'a', ordering_key => repeat('k', 256)`]: /ordering_key must have/,
+      [`'a', event_id => ''`]: /event_id must have 1 to 64/,
+      [`'a', event_id => repeat('i', 65)`]: /event_id must have 1 to 64/,
+      [`'a', aggregate_id => repeat('i', 256)`]: /255 characters at most/,
+      [`'a', version => 0`]: /version must be 1 or more/,
+      [`'a', headers => '[]'`]: /must be JSON objects/,
+      [`'a', metadata => '1'`]: /must be JSON objects/,
+      [`'a', delay_ms => 'infinity'`]: /delay_ms must be between/,
+      [`'a', delay_ms => 'nan'`]: /delay_ms must be between/,
+      [`'a', delay_ms => -1`]: /delay_ms must be between/,
+      [`'a', to_jsonb(repeat('x', 1100000))`]: /payload is larger than/,
+    }
+    for (const [args, message] of Object.entries(bad)) await expect(call(args), args).rejects.toThrow(message)
     await expect(call(`'a', '{not json'`)).rejects.toThrow(/invalid input syntax for type json/)
     await call(`'a', event_id => 'one'`)
     await expect(call(`'a', event_id => 'one'`)).rejects.toMatchObject({ code: '23505' })
     expect(await world.rows()).toHaveLength(1)
+  })
+
+  it('each table has its own function, whatever its name', async () => {
+    const { pool } = await newWorld()
+    const name = `n${Date.now()}`
+    for (const table of [name, `${name}_event`]) await postgresStore(pool, { table }).migrate()
+    await pool.query(`select ${name}_publish('first'), ${name}_event_publish('second')`)
+    const typesIn = async (table: string) =>
+      (await postgresStore(pool, { table }).list({})).map((row) => row.eventType)
+    expect([await typesIn(name), await typesIn(`${name}_event`)]).toEqual([['first'], ['second']])
   })
 
   it('a plain INSERT with nothing but type and payload is an event as well, found by the next poll', async () => {
