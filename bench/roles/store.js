@@ -7,7 +7,8 @@ const BATCH = 500
 
 /**
  * One database, ours or a bare loop of the same driver: first `count` transactions with an order and an event each, by
- * `connections` loops at once; then the handling of `backlog` events, settled by batched UPDATEs.
+ * `connections` loops at once; then the handling of `backlog` events, settled by batched UPDATEs. `bare` is `take` (each
+ * batch is read and written once) or `lease` (it is first marked as taken, as it must be where there are several workers).
  */
 export async function play({ database, url, bare, connections, count, backlog }) {
   const { open } = await import(`../lib/stores/${database}.js`)
@@ -27,7 +28,7 @@ export async function play({ database, url, bare, connections, count, backlog })
   const transactions = (count / (now() - began)) * 1000
   await transact(Math.max(backlog, next))
   const started = now()
-  const handled = bare ? await loopOver(app.bare) : await side.handleAll(next)
+  const handled = bare ? await loopOver(app.bare[bare], app.bare.finish) : await side.handleAll(next)
   const drain = (handled / (now() - started)) * 1000
   if (handled !== next) throw new Error(`handled ${handled} of ${next}`)
   await side.stop?.()
@@ -35,7 +36,7 @@ export async function play({ database, url, bare, connections, count, backlog })
   return { transactions, drain }
 }
 
-async function loopOver({ take, finish }) {
+async function loopOver(take, finish) {
   let handled = 0
   for (;;) {
     const rows = await take(BATCH)

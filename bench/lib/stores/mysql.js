@@ -3,7 +3,7 @@ import { mysqlStore } from '../../../dist/stores/mysql/index.js'
 import { ORDERS } from '../payload.js'
 
 const BARE =
-  'create table bare (id bigint primary key, payload longtext, status tinyint not null default 0, key (status, id))'
+  'create table bare (id bigint primary key, payload longtext, status tinyint not null default 0, token varchar(255), key (status, id))'
 const INSERT_ORDER = 'insert into orders (id, customer, total) values (?, ?, ?)'
 
 export async function open(url, connections) {
@@ -36,7 +36,26 @@ export async function open(url, connections) {
         (
           await pool.query('select id, payload from bare where status = 0 order by id limit ?', [limit])
         )[0].map((row) => ({ id: row.id, payload: JSON.parse(row.payload) })),
-      finish: (ids) => pool.query('update bare set status = 1 where id in (?)', [ids]),
+      async lease(limit) {
+        const client = await pool.getConnection()
+        try {
+          await client.query('START TRANSACTION')
+          const find =
+            'select id from bare where status = 0 and token is null order by id limit ? for update skip locked'
+          const ids = (await client.query(find, [limit]))[0].map((row) => row.id)
+          if (ids.length > 0)
+            await client.query('update bare set token = ? where id in (?)', ['somebody', ids])
+          const rows =
+            ids.length > 0
+              ? (await client.query('select id, payload from bare where id in (?)', [ids]))[0]
+              : []
+          await client.query('COMMIT')
+          return rows.map((row) => ({ id: row.id, payload: JSON.parse(row.payload) }))
+        } finally {
+          client.release()
+        }
+      },
+      finish: (ids) => pool.query('update bare set status = 1, token = null where id in (?)', [ids]),
     },
     close: () => pool.end(),
   }

@@ -2,7 +2,8 @@ import { postgresStore } from '../../../dist/stores/postgres/index.js'
 import { insertOrder, ORDERS } from '../payload.js'
 import { poolFor, transact, warmUp } from '../pool.js'
 
-const BARE = 'create table bare (id bigint primary key, payload json, status smallint not null default 0)'
+const BARE = `create table bare (id bigint primary key, payload json, status smallint not null default 0, token text);
+create index on bare (id) where status = 0`
 
 export async function open(url, connections) {
   const pool = poolFor(url, { connections: connections + 6 })
@@ -26,10 +27,16 @@ export async function open(url, connections) {
         const text = 'select id, payload from bare where status = 0 order by id limit $1'
         return (await pool.query({ name: 'bench-take', text, values: [limit] })).rows
       },
+      lease: async (limit) => {
+        const text = `update bare set token = $2 where id = any(array(
+          select id from bare where status = 0 and token is null order by id limit $1 for update skip locked))
+          returning id, payload`
+        return (await pool.query({ name: 'bench-lease', text, values: [limit, 'somebody'] })).rows
+      },
       finish: (ids) =>
         pool.query({
           name: 'bench-finish',
-          text: 'update bare set status = 1 where id = any($1)',
+          text: 'update bare set status = 1, token = null where id = any($1)',
           values: [ids],
         }),
     },

@@ -2,7 +2,7 @@ import { DatabaseSync } from 'node:sqlite'
 import { sqliteStore } from '../../../dist/stores/sqlite/index.js'
 import { ORDERS } from '../payload.js'
 
-const BARE = `create table bare (id integer primary key, payload text, status integer not null default 0);
+const BARE = `create table bare (id integer primary key, payload text, status integer not null default 0, token text);
 create index bare_new on bare (id) where status = 0`
 
 /** `url` is the file. */
@@ -36,10 +36,19 @@ export async function open(url) {
         statement(database, 'select id, payload from bare where status = 0 order by id limit ?')
           .all(limit)
           .map((row) => ({ id: row.id, payload: JSON.parse(row.payload) })),
+      lease: async (limit) =>
+        statement(
+          database,
+          `update bare set token = 'somebody' where id in (
+            select id from bare where status = 0 and token is null order by id limit ?) returning id, payload`,
+        )
+          .all(limit)
+          .map((row) => ({ id: row.id, payload: JSON.parse(row.payload) })),
       finish: async (ids) =>
-        statement(database, 'update bare set status = 1 where id in (select value from json_each(?))').run(
-          JSON.stringify(ids),
-        ),
+        statement(
+          database,
+          'update bare set status = 1, token = null where id in (select value from json_each(?))',
+        ).run(JSON.stringify(ids)),
     },
     close: async () => database.close(),
   }
