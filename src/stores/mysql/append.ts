@@ -1,7 +1,16 @@
 import type { EventEnvelope } from '../../core/envelope.js'
 import { TransactionEndedError } from '../../core/errors.js'
 import type { AppendOptions, AppendResult, AppendRow } from '../../store.js'
-import { type Answer, explained, isDuplicate, type Param, type Query } from './driver.js'
+import {
+  type Answer,
+  explained,
+  isDuplicate,
+  isNullIn,
+  isServerError,
+  type Param,
+  type Query,
+  survives,
+} from './driver.js'
 import type { Names } from './names.js'
 import { EXACT } from './schema.js'
 
@@ -16,6 +25,14 @@ const LONGEST_DELAY_MS = 2e14
 /** A list of event ids as one parameter. */
 export const IDS = `json_table(?, '$[*]' columns (id varchar(255) ${EXACT} path '$')) s`
 
+/** MariaDB can tell; without autocommit a transaction begins by itself. MySQL reads none of these comments. */
+const INSIDE = '@@in_transaction = 1 or @@autocommit = 0'
+
+/** Null outside of a transaction, for a column that takes none: so nothing is written there, not even for a moment. */
+export function onlyInside(value: string): string {
+  return `/*M!100203 if(${INSIDE}, */ ${value} /*M!100203 , null) */`
+}
+
 export function appendStatements(names: Names) {
   const insert = `insert into ${names.events} (event_id, event_type, aggregate_type, aggregate_id, tenant_id,
   ordering_key, version, payload, payload_bytes, headers, metadata, occurred_at, payload_size, locked_by, locked_until,
@@ -23,9 +40,10 @@ export function appendStatements(names: Names) {
   const now = 'utc_timestamp(6)'
   const mine = `from ${IDS} straight_join ${names.events} e force index (${names.index}_id) on e.event_id = s.id`
   return {
-    // Most events come one at a time. Lease and delay are in microseconds; a moment wins over a delay.
+    // Most events come one at a time. Lease and delay are in microseconds; a moment wins over a delay. Not by a SELECT
+    // with a WHERE: that would lock the table's counter for as long as it waits for another event of the same id.
     one: `${insert}
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ${now} + interval ? microsecond,
+values (?, ?, ?, ?, ?, ?, ${onlyInside('?')}, ?, ?, ?, ?, ?, ?, ?, ${now} + interval ? microsecond,
   coalesce(?, ${now} + interval ? microsecond))`,
     many: `${insert}
 select s.id, s.type, s.aggregate_type, s.aggregate_id, s.tenant_id, s.ordering_key, s.version, s.payload,
@@ -38,7 +56,8 @@ select s.id, s.type, s.aggregate_type, s.aggregate_id, s.tenant_id, s.ordering_k
     version int path '$.version', at datetime(6) path '$.at', size int path '$.size', token varchar(255) ${EXACT} path '$.token',
     lease bigint path '$.lease', due datetime(6) path '$.due', delay bigint path '$.delay',
     headers longtext ${EXACT} path '$.headers', metadata longtext ${EXACT} path '$.metadata',
-    bytes longtext ${EXACT} path '$.bytes', payload longtext ${EXACT} path '$.payload')) s`,
+    bytes longtext ${EXACT} path '$.bytes', payload longtext ${EXACT} path '$.payload')) s
+ /*M!100203 where ${INSIDE} */`,
     // Seen whatever the transaction's snapshot is.
     existing: `select e.event_id ${mine} lock in share mode`,
     present: `select e.event_id, e.seq ${mine}`,
@@ -70,16 +89,23 @@ export async function append(
       if (duplicates.size > 0 && options.onDuplicate === 'error') break
     }
   } catch (error) {
-    if (several && isDuplicate(error)) await query('ROLLBACK TO SAVEPOINT aftercommit_append')
+    if (several && survives(error)) await backToSavepoint(query)
     throw explained(error)
   }
   if (duplicates.size > 0 && options.onDuplicate === 'error') {
-    if (several) await query('ROLLBACK TO SAVEPOINT aftercommit_append')
+    if (several) await backToSavepoint(query)
     const every = rows.map(idOf)
     return { seqs: new Map(), duplicates: several ? await existing(sql, query, every) : [...duplicates] }
   }
   if (several) await query('RELEASE SAVEPOINT aftercommit_append')
   return { seqs, duplicates: [...duplicates] }
+}
+
+/** When it is gone the whole transaction is, and the error that led here says more. */
+async function backToSavepoint(query: Query): Promise<void> {
+  await query('ROLLBACK TO SAVEPOINT aftercommit_append').catch((error) => {
+    if (!isServerError(error)) throw error
+  })
 }
 
 /** Writes what can be written of it; with `error` all or nothing. Returns the ids that exist already. */
@@ -117,21 +143,20 @@ async function write(
 ): Promise<void> {
   const [first] = rows
   if (first && rows.length === 1) {
-    const answer = await query(sql.one, paramsOf(first, leaseMs))
+    const answer = await query(sql.one, paramsOf(first, leaseMs)).catch((error) => {
+      throw isNullIn('version', error) ? new TransactionEndedError() : error
+    })
     await undoOutside(sql, query, rows, answer)
     seqs.set(idOf(first), answer.insertId)
     return
   }
-  await undoOutside(
-    sql,
-    query,
-    rows,
-    await query(sql.many, [`[${rows.map((row) => jsonOf(row, leaseMs)).join(',')}]`]),
-  )
+  const answer = await query(sql.many, [`[${rows.map((row) => jsonOf(row, leaseMs)).join(',')}]`])
+  if (answer.affected === 0) throw new TransactionEndedError()
+  await undoOutside(sql, query, rows, answer)
   for (const [id, seq] of await findPresent(sql, query, rows.map(idOf))) seqs.set(id, seq)
 }
 
-/** The transaction ended between our question and the statement, which then committed by itself. */
+/** MySQL only: the transaction ended between our question and the statement, which then committed by itself. */
 async function undoOutside(
   sql: Statements,
   query: Query,

@@ -5,6 +5,7 @@ import { microseconds } from './append.js'
 import type { Connection } from './connections.js'
 import type { Param, Query, Row } from './driver.js'
 import type { Names } from './names.js'
+import { listIn, objectIn } from './parse.js'
 import { EXACT, NEVER } from './schema.js'
 
 /** Ends the token of a row whose former owner vanished: it is tried alone, and charged if it vanishes again. */
@@ -18,7 +19,7 @@ export const EVENT_COLUMNS = `e.event_id, e.seq, e.event_type, e.aggregate_type,
   e.payload_size, e.attempts, e.handled_by, e.locked_by`
 
 /** Other writers need not fill in the column. */
-export const SIZE = 'coalesce(nullif(payload_size, 0), octet_length(payload), 0)'
+export const SIZE = 'coalesce(nullif(payload_size, 0), octet_length(payload_bytes), octet_length(payload), 0)'
 
 const NOW = 'utc_timestamp(6)'
 
@@ -299,22 +300,20 @@ export function claimedRow(row: Row, token: string): ClaimedRow {
     version: Number(row[7]),
     payloadText: bytes === null ? ((row[8] as string | null) ?? 'null') : null,
     payloadBytes: bytes === null ? null : new Uint8Array(bytes),
-    headers: row[10] === null ? null : JSON.parse(row[10] as string),
-    metadata: row[11] === null ? null : JSON.parse(row[11] as string),
+    headers: row[10] === null ? null : objectIn(row[10]),
+    metadata: row[11] === null ? null : objectIn(row[11]),
     occurredAtMs: Math.round(Number(row[12])),
     payloadSize: Number(row[13]),
     seq: Number(row[1]),
     attempts: Number(row[14]),
-    handledBy: row[15] === null ? NOBODY : namesIn(row[15] as string),
+    handledBy: row[15] === null ? NOBODY : namesIn(row[15]),
     token,
     suspect: token.endsWith(SOLO),
   }
 }
 
-/** Another writer may have put anything there. */
-function namesIn(text: string): readonly string[] {
-  const names: unknown = JSON.parse(text)
-  return Array.isArray(names) ? names : NOBODY
+function namesIn(text: unknown): readonly string[] {
+  return listIn(text).filter((name) => typeof name === 'string')
 }
 
 const NOBODY: readonly string[] = []

@@ -7,6 +7,7 @@ import {
   ignore,
   isDeadlock,
   isLockTimeout,
+  isTooLateToChange,
   type Param,
   type Query,
   send,
@@ -37,12 +38,12 @@ export async function inPool<T>(
   isolation: Isolation = 'READ COMMITTED',
 ): Promise<T> {
   return retried(async () => {
-    const connection = await connectionOf(pool)
+    const connection = await connectionOf(pool, WITHIN_MS)
     connection.on('error', ignore)
     const query: Query = (sql, params) => send(connection, sql, params)
     let broken = false
     try {
-      await query(`SET TRANSACTION ISOLATION LEVEL ${isolation}`)
+      await begunWith(query, isolation)
       return await inTransaction(query, work)
     } catch (error) {
       broken = !survives(error)
@@ -52,6 +53,16 @@ export async function inPool<T>(
       if (broken) connection.destroy()
       else connection.release?.()
     }
+  })
+}
+
+/** Without autocommit whoever had the connection before may have left a transaction there, which nobody waits for. */
+async function begunWith(query: Query, isolation: Isolation): Promise<void> {
+  const statement = `SET TRANSACTION ISOLATION LEVEL ${isolation}`
+  await query(statement).catch(async (error) => {
+    if (!isTooLateToChange(error)) throw error
+    await query('ROLLBACK')
+    await query(statement)
   })
 }
 

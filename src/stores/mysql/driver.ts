@@ -20,7 +20,11 @@ export interface CoreConnection {
   removeListener(event: string, listener: Listener): unknown
   destroy(): void
   release?(): void
+  /** What every command passes, also that of a statement which was prepared long ago. */
+  addCommand(command: never): unknown
   readonly config?: { readonly typeCast?: unknown }
+  /** By what the driver turns texts into bytes. */
+  readonly clientEncoding?: string
 }
 
 /** The part of mysql2's pool that is used; a promise pool carries one of these inside. */
@@ -49,15 +53,13 @@ export type Query = (sql: string, params?: readonly Param[]) => Promise<Answer>
 const IN_TRANSACTION = 1
 const AUTOCOMMIT = 2
 
-/** Sends one statement by the connection's own methods, or by those it had before it was watched. */
-export function send(
-  connection: CoreConnection,
-  sql: string,
-  params?: readonly Param[],
-  methods: Pick<CoreConnection, 'query' | 'execute'> = connection,
-): Promise<Answer> {
+/** Sends one statement; it is in the connection's queue when this returns. */
+export function send(connection: CoreConnection, sql: string, params?: readonly Param[]): Promise<Answer> {
   return new Promise((resolve, reject) => {
-    const method = (params ? methods.execute : methods.query) as (options: Options, done: Callback) => unknown
+    const method = (params ? connection.execute : connection.query) as (
+      options: Options,
+      done: Callback,
+    ) => unknown
     const done: Callback = (error, result) => (error ? reject(error) : resolve(answerOf(result)))
     // A function of ours stands against one of the pool's, and costs time for every value.
     const typeCast = connection.config?.typeCast === true || asItIs
@@ -93,6 +95,7 @@ export async function isInTransaction(query: Query): Promise<boolean> {
 interface ServerError {
   readonly errno: number
   readonly sqlState: string
+  readonly message?: string
 }
 
 /** True when the server itself reported the error. */
@@ -123,6 +126,25 @@ export function isLockTimeout(error: unknown): boolean {
   return isServerError(error) && error.errno === 1205
 }
 
+/** Nothing may be null there: so a statement refuses to be run outside of a transaction, see onlyInside(). */
+export function isNullIn(column: string, error: unknown): boolean {
+  return isServerError(error) && error.errno === 1048 && String(error.message).includes(`'${column}'`)
+}
+
+/** A transaction is open, and its characteristics cannot be changed any more. */
+export function isTooLateToChange(error: unknown): boolean {
+  return isServerError(error) && error.errno === 1568
+}
+
+/**
+ * The transaction was rolled back as a whole: by a deadlock, by MariaDB under innodb_snapshot_isolation because a row
+ * has changed, or by a lock that was not to be had, where the server is set so.
+ */
+export function rolledEverythingBack(error: unknown, onTimeout: boolean): boolean {
+  if (isDeadlock(error) || (onTimeout && isLockTimeout(error))) return true
+  return isServerError(error) && error.errno === 1020
+}
+
 /** No such table, or no such database. */
 export function isMissing(error: unknown): boolean {
   return isServerError(error) && (error.errno === 1146 || error.errno === 1049)
@@ -148,12 +170,13 @@ export function explained(error: unknown): unknown {
 /** A statement that takes longer than this is taken for a dead connection, and the connection is replaced. */
 const ANSWER_WITHIN_MS = 10_000
 
-export function answered<T>(answer: Promise<T>, withinMs = ANSWER_WITHIN_MS): Promise<T> {
+export function answered<T>(
+  answer: Promise<T>,
+  withinMs = ANSWER_WITHIN_MS,
+  otherwise = `the database did not answer within ${withinMs} ms`,
+): Promise<T> {
   return new Promise((resolve, reject) => {
-    const timer = setTimeout(
-      () => reject(new Error(`the database did not answer within ${withinMs} ms`)),
-      withinMs,
-    )
+    const timer = setTimeout(() => reject(new Error(otherwise)), withinMs)
     timer.unref()
     answer.then(
       (value) => {
@@ -174,7 +197,8 @@ export function connectionOf(pool: CorePool, withinMs?: number): Promise<CoreCon
     pool.getConnection((error, connection) => (error ? reject(error) : resolve(connection)))
   })
   if (withinMs === undefined) return connecting
-  return answered(connecting, withinMs).catch((error) => {
+  const waited = `the pool gave no connection within ${withinMs} ms: all are taken, or the database does not answer`
+  return answered(connecting, withinMs, waited).catch((error) => {
     connecting.then(
       (late) => late.release?.(),
       () => {},

@@ -1,12 +1,12 @@
 import { TransactionEndedError } from '../../core/errors.js'
-import { microseconds } from './append.js'
-import { isDuplicate, type Query } from './driver.js'
+import { microseconds, onlyInside } from './append.js'
+import { isDuplicate, isNullIn, type Query } from './driver.js'
 import type { Names } from './names.js'
 import { EXACT } from './schema.js'
 
 export function inboxStatements({ inbox, index }: Names) {
   return {
-    mark: `insert into ${inbox} (handler, event_id) values (?, ?)`,
+    mark: `insert into ${inbox} (handler, event_id) values (${onlyInside('?')}, ?)`,
     contains: `select 1 from ${inbox} where handler = ? and event_id = ?`,
     remove: `delete from ${inbox} where handler = ? and event_id = ?`,
     old: `
@@ -35,9 +35,10 @@ export async function markProcessed(
   } catch (error) {
     // Only the statement was undone; the transaction goes on.
     if (isDuplicate(error)) return false
+    if (isNullIn('handler', error)) throw new TransactionEndedError()
     throw error
   }
-  // The transaction ended between our question and the statement, which then committed by itself.
+  // MySQL only: the transaction ended between our question and the statement, which then committed by itself.
   await query(sql.remove, [handler, eventId])
   throw new TransactionEndedError()
 }

@@ -24,6 +24,9 @@ export function mysqlStore<Pool extends object>(
   pool: Pool,
   options: MysqlStoreOptions = {},
 ): EventStore<ClientOf<Pool>> {
+  if (typeof options !== 'object' || options === null || Array.isArray(options)) {
+    throw new InvalidSettingError('options', `of mysqlStore() are an object with: ${OPTIONS.join(', ')}`)
+  }
   for (const name of Object.keys(options)) {
     if (OPTIONS.includes(name)) continue
     throw new InvalidSettingError(name, `is not a setting of mysqlStore(); there are: ${OPTIONS.join(', ')}`)
@@ -49,7 +52,7 @@ function sourceOf<Client>(source: unknown): Source<Client> {
 /** A promise connection carries the one with callbacks inside. */
 function coreOf(client: unknown): CoreConnection {
   const core = typeof client === 'object' && client && 'connection' in client ? client.connection : client
-  if (has(core, 'query') && has(core, 'execute') && has(core, 'destroy')) {
+  if (has(core, 'query') && has(core, 'execute') && has(core, 'addCommand')) {
     return core as unknown as CoreConnection
   }
   throw new InvalidSettingError('tx', 'must be a connection of mysql2')

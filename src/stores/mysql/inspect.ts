@@ -4,6 +4,7 @@ import { IDS } from './append.js'
 import { claimedRow, EVENT_COLUMNS } from './claim.js'
 import type { Param, Query } from './driver.js'
 import type { Names } from './names.js'
+import { isObject, listIn } from './parse.js'
 import { NEVER } from './schema.js'
 
 const STATUS_NAMES = Object.keys(EventStatus) as EventStatusName[]
@@ -96,7 +97,7 @@ export async function list(
     return {
       ...stored,
       status: STATUS_NAMES[Number(row[17])] as EventStatusName,
-      failures: failuresOf(row[18] as string | null),
+      failures: failuresOf(row[18]),
       lastError: row[19] as string | null,
       lockedBy: row[16] as string | null,
       lockedUntil: date(row[20]),
@@ -138,10 +139,11 @@ export async function discardDead(
   return ids
 }
 
-function failuresOf(text: string | null): readonly (Failure & { readonly at: Date })[] {
-  const stored: unknown = text === null ? [] : JSON.parse(text)
-  if (!Array.isArray(stored)) return []
-  return stored.map((failure: Failure & { at: string }) => ({ ...failure, at: new Date(failure.at) }))
+function failuresOf(text: unknown): readonly (Failure & { readonly at: Date })[] {
+  const stored = listIn(text).filter(isObject) as (Failure & { at: string })[]
+  return stored
+    .map((failure) => ({ ...failure, at: new Date(failure.at) }))
+    .filter(({ at }) => !Number.isNaN(at.getTime()))
 }
 
 function date(epochMs: unknown): Date | null {

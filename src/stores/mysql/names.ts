@@ -27,9 +27,15 @@ export function namesOf(options: { database?: string | undefined; table?: string
     pauses: `${prefix}\`${table}_pause\``,
     inbox: `${prefix}\`${table}_inbox\``,
     migrations: `${prefix}\`${table}_migration\``,
-    publish: `${prefix}\`${table.replace(/_event$/, '')}_publish\``,
+    publish: `${prefix}\`${procedureOf(table)}\``,
     index: table,
   }
+}
+
+/** A table named `outbox` must not share it with the default one. */
+function procedureOf(table: string): string {
+  if (table === 'outbox_event') return 'outbox_publish'
+  return table === 'outbox' ? 'outbox_outbox_publish' : `${table}_publish`
 }
 
 function checked(setting: string, value: string): string {

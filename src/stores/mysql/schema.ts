@@ -1,4 +1,5 @@
 import { AftercommitError } from '../../core/errors.js'
+import { MAX_PAYLOAD_BYTES } from '../../core/payload-limits.js'
 import type { Migration } from '../../store.js'
 import { type CorePool, connectionOf, ignore, isMissing, isServerError, type Query, send } from './driver.js'
 import type { Names } from './names.js'
@@ -18,6 +19,8 @@ export const NEVER = "timestamp'9999-12-31 23:59:59.999999'"
  * `fresh`: never tried and due since its birth; found by `seq`, from a floor.
  * `timed_at`: waiting for a moment (delayed or to be retried), or dead.
  * `pending_key`: with an ordering key; a dead row that halts its key stays in its place.
+ * An id may be longer by the character that retryDead() puts in front of it. The procedure says by a negative size what
+ * is wrong with its arguments.
  */
 export function migrationsFor(names: Names): readonly Migration[] {
   const { index } = names
@@ -69,7 +72,14 @@ create table if not exists ${names.events} (
   key ${index}_done (done_at),
   constraint ${index}_event_type_is_empty check (event_type <> ''),
   constraint ${index}_ordering_key_is_empty check (ordering_key <> ''),
-  constraint ${index}_payload_is_not_json check (payload_size >= 0)
+  constraint ${index}_event_id_is_empty check (event_id <> ''),
+  constraint ${index}_event_id_is_too_long check (char_length(event_id) <= 64 + (ord(event_id) = 1)),
+  constraint ${index}_version_is_below_1 check (version >= 1),
+  constraint ${index}_payload_is_not_json check (payload_size >= 0 or payload_size in (-2, -3)),
+  constraint ${index}_headers_are_no_object check (payload_size <> -2),
+  constraint ${index}_metadata_is_no_object check (payload_size <> -3),
+  constraint ${index}_payload_is_too_large check (octet_length(payload) <= ${MAX_PAYLOAD_BYTES}
+    and octet_length(payload_bytes) <= ${MAX_PAYLOAD_BYTES})
 ) engine = InnoDB default character set utf8mb4;
 create table if not exists ${names.instances} (
   id varchar(255) ${EXACT} not null primary key,
@@ -116,8 +126,7 @@ function recorded(names: Names, version: number, name: string): string {
 function publishProcedure({ publish, events }: Names): string {
   const name = (length: number) => `varchar(${length}) ${EXACT}`
   return `
-drop procedure if exists ${publish};
-create procedure ${publish}(
+create procedure if not exists ${publish}(
   event_type ${name(255)},
   payload longtext ${EXACT},
   aggregate_type ${name(255)},
@@ -134,9 +143,14 @@ insert into ${events} (event_id, event_type, aggregate_type, aggregate_id, tenan
   payload_size, headers, metadata, available_at)
 values (coalesce(event_id, cast(uuid() as char)), event_type, coalesce(aggregate_type, '__GLOBAL__'), aggregate_id, tenant_id,
   ordering_key, coalesce(version, 1), coalesce(payload, 'null'),
-  case when json_valid(coalesce(payload, 'null')) and json_valid(coalesce(headers, '{}'))
-    and json_valid(coalesce(metadata, '{}')) then octet_length(coalesce(payload, 'null')) else -1 end,
+  case when not json_valid(coalesce(payload, 'null')) then -1 when ${noObject('headers')} then -2
+    when ${noObject('metadata')} then -3 else octet_length(coalesce(payload, 'null')) end,
   headers, metadata, utc_timestamp(6) + interval coalesce(delay_ms, 0) * 1000 microsecond);`
+}
+
+/** The type is asked of valid JSON only: of anything else it is an error. */
+function noObject(column: string): string {
+  return `if(json_valid(coalesce(${column}, '{}')), json_type(coalesce(${column}, '{}')), '') <> 'OBJECT'`
 }
 
 /** Each ends with a semicolon at the end of a line; none has one inside. */
@@ -155,6 +169,8 @@ export async function migrate(pool: CorePool, names: Names): Promise<readonly nu
   connection.on('error', ignore)
   const query: Query = (sql, params) => send(connection, sql, params)
   try {
+    // Without autocommit whoever had the connection before may have left a transaction there.
+    await query('ROLLBACK')
     // In one database of the server each name is locked by itself; the lock's own name holds 64 characters.
     const lock = `left(concat('aftercommit ', md5(concat(coalesce(database(), ''), ?))), 64)`
     const { rows } = await query(`select get_lock(${lock}, ${LOCK_WAIT_S})`, [names.events])
@@ -178,6 +194,7 @@ const REFUSED = [1044, 1142, 1227, 1370, 1419]
 async function apply(query: Query, migration: Migration): Promise<void> {
   try {
     for (const sql of statementsOf(migration.sql)) await query(sql)
+    await query('COMMIT')
   } catch (error) {
     if (migration.version !== 2 || !isServerError(error) || !REFUSED.includes(error.errno)) throw error
     throw new AftercommitError(

@@ -4,6 +4,7 @@ import { IDS, jsonText, microseconds } from './append.js'
 import type { Connection } from './connections.js'
 import type { Param, Query } from './driver.js'
 import type { Names } from './names.js'
+import { isObject, listIn } from './parse.js'
 import { EXACT, NEVER } from './schema.js'
 
 const NOW = 'utc_timestamp(6)'
@@ -141,12 +142,12 @@ function otherOf(
 
 function lastFailures(before: string | null, added: readonly Failure[], nowMs: number): unknown[] {
   const at = new Date(Math.round(nowMs)).toISOString()
-  const earlier: unknown = before === null ? [] : JSON.parse(before)
+  const earlier = listIn(before).filter(isObject)
   const dated = added.map(({ handler, instance, message }) => ({
     at,
     handler,
     instance,
     message: sanitizeText(message, ERROR_LENGTH),
   }))
-  return [...(Array.isArray(earlier) ? earlier : []), ...dated].slice(-KEPT_FAILURES)
+  return [...earlier, ...dated].slice(-KEPT_FAILURES)
 }

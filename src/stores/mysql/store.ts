@@ -35,6 +35,7 @@ import { pauseStatements } from './pauses.js'
 import * as pruning from './prune.js'
 import * as registry from './registry.js'
 import { migrate, migrationsFor, pendingMigrations } from './schema.js'
+import { CHARSETS, checkCharsets, type Session, sessionOf } from './session.js'
 import * as settling from './settle.js'
 import { ensureInTransaction, ManagedTransaction } from './transaction.js'
 
@@ -145,7 +146,8 @@ export class MysqlStore<Client> implements EventStore<Client> {
     this.#guard()
     const client = own ?? (await this.#source.connect())
     const connection = this.#source.coreOf(client)
-    const transaction = new ManagedTransaction(connection)
+    const session = await this.#sessionOf(connection, own === undefined)
+    const transaction = new ManagedTransaction(connection, session)
     try {
       return await transaction.run(client, own !== undefined, body)
     } finally {
@@ -261,8 +263,21 @@ export class MysqlStore<Client> implements EventStore<Client> {
   }
 
   /** Only inside a transaction: one that has ended must not become an autocommit. */
-  #on(client: Client): Promise<Query> {
-    return ensureInTransaction(this.#source.coreOf(client))
+  async #on(client: Client): Promise<Query> {
+    const connection = this.#source.coreOf(client)
+    await sessionOf(connection)
+    return ensureInTransaction(connection)
+  }
+
+  /** A connection of the pool that cannot be used is given back, or closed if it is broken. */
+  async #sessionOf(connection: CoreConnection, pooled: boolean): Promise<Session> {
+    try {
+      return await sessionOf(connection)
+    } catch (error) {
+      if (pooled && error instanceof InvalidSettingError) connection.release?.()
+      else if (pooled) connection.destroy()
+      throw error
+    }
   }
 
   /** A lost idle connection must not end the process, whether the outbox is started or only publishes. */
@@ -276,18 +291,11 @@ export class MysqlStore<Client> implements EventStore<Client> {
     connection.on('error', ignore)
   }
 
-  /** In another character set the driver would write question marks for what that one lacks. */
   async #checkServer(events: StoreEvents): Promise<void> {
-    const { rows } = await this.#alone((query) =>
-      query('select @@character_set_client, @@max_allowed_packet', []),
-    )
-    const [charset, packet] = rows[0] ?? []
-    if (charset !== 'utf8mb4') {
-      throw new InvalidSettingError(
-        'charset',
-        `must be utf8mb4 for the pool's connections, and is ${charset}`,
-      )
-    }
+    const { rows } = await this.#alone((query) => query(`select ${CHARSETS}, @@max_allowed_packet`, []))
+    const row = rows[0] ?? []
+    checkCharsets(row)
+    const packet = row[3]
     if (Number(packet) >= ENOUGH_BYTES) return
     events.onWarning(
       `max_allowed_packet of the server is ${packet}: large payloads may be refused, set it to 16M or more`,

@@ -8,21 +8,39 @@ import type { TransactionSession } from '../../transaction.js'
 import {
   type CoreConnection,
   ignore,
-  isDeadlock,
   isDuplicate,
   isInTransaction,
   isServerError,
   type Query,
   refusedCommit,
+  rolledEverythingBack,
   send,
 } from './driver.js'
-
-type Method = (...args: unknown[]) => unknown
+import type { Session } from './session.js'
 
 /** Of these none can end the transaction, or go back to a savepoint. */
 const HARMLESS = /^\s*(?:select|insert|update|delete|replace|with)\b[^;]*;?\s*$/i
 
-const WATCHED = ['query', 'execute', 'prepare', 'changeUser', 'reset'] as const
+/** The part of mysql2's commands that is used: `execute` is called to start one, and with every packet of the answer. */
+interface Command {
+  execute(packet: Packet | undefined, connection: CoreConnection): boolean
+  emit(event: string, error?: unknown): unknown
+  readonly onResult?: ((error: unknown) => void) | undefined
+  /** Of one that runs a statement. */
+  readonly sql?: unknown
+  /** Of one that runs a prepared statement; undefined when it could not be prepared. */
+  readonly statement?: { readonly query?: unknown }
+  /** Of one that prepares a statement. */
+  readonly query?: unknown
+}
+
+interface Packet {
+  isError(): boolean
+  asError(encoding: string | undefined): unknown
+}
+
+/** Who sends a command: the application, the store in its name, or what begins and ends the transaction. */
+type Sender = 'application' | 'store' | 'transaction'
 
 const watches = new WeakMap<CoreConnection, ManagedTransaction>()
 
@@ -42,41 +60,41 @@ export async function ensureInTransaction(connection: CoreConnection): Promise<Q
 }
 
 /**
- * One managed transaction on one connection. While it runs it sees every statement of the application. A failed
- * statement may have rolled everything back (a deadlock does), and DDL commits: then nothing is taken for granted.
+ * One managed transaction on one connection. While it runs it sees every command, whoever sends it and however: also
+ * what was prepared before. A failed statement may have rolled everything back, and DDL commits: then nothing is taken
+ * for granted. After a deadlock no statement is let through any more: it would commit by itself.
  */
 export class ManagedTransaction {
   readonly #connection: CoreConnection
-  readonly #originals = new Map<string, Method>()
-  readonly #inherited = new Set<string>()
+  readonly #session: Session
+  readonly #unwatch: () => void
   /** The one that has this connection already, when somebody begins a second; it is refused. */
   readonly #outer: ManagedTransaction | undefined
-  /** Statements of the application that are not answered yet. */
+  /** Of the command that is being sent. */
+  #sender: Sender = 'application'
+  /** Commands of the application that are not answered yet. */
   #underway = 0
   /** Something happened since the server was asked last. */
   #doubtful = false
   #mayHaveLostRows = false
-  /** The error that told of one: it rolls back everything. */
+  /** The error that told that everything was rolled back. */
   #deadlock: unknown
   #savepoints = 0
   /** The connection cannot be used again. */
   broken = false
 
-  constructor(connection: CoreConnection) {
+  constructor(connection: CoreConnection, session: Session) {
     this.#connection = connection
+    this.#session = session
     connection.on('error', ignore)
-    for (const name of WATCHED) this.#watch(name)
+    this.#unwatch = this.#watch()
     this.#outer = watches.get(connection)
     watches.set(connection, this)
   }
 
   /** Afterwards the connection is as it was. */
   end(): void {
-    const methods = this.#connection as unknown as Record<string, Method>
-    for (const [name, original] of this.#originals) {
-      if (this.#inherited.has(name)) delete methods[name]
-      else methods[name] = original
-    }
+    this.#unwatch()
     if (this.#outer) watches.set(this.#connection, this.#outer)
     else watches.delete(this.#connection)
     this.#connection.removeListener('error', ignore)
@@ -97,7 +115,7 @@ export class ManagedTransaction {
     await this.query('START TRANSACTION').catch((error) => this.#break(error))
     let result: T
     try {
-      result = await body(this.#session(client))
+      result = await body(this.#sessionOf(client))
       await this.#ensureBeforeCommit()
     } catch (error) {
       await this.query('ROLLBACK').catch(() => (this.broken = true))
@@ -108,25 +126,34 @@ export class ManagedTransaction {
   }
 
   async ensure(): Promise<void> {
+    this.#ensureNotRolledBack()
     if (!this.#doubtful && this.#underway === 0) return
-    if (!(await isInTransaction(this.query))) throw this.#vanished(new TransactionEndedError())
+    const inside = await isInTransaction(this.query)
+    // What had been sent before is answered by now. Without autocommit the server would always say yes.
+    this.#ensureNotRolledBack()
+    if (!inside) throw new TransactionEndedError()
     if (this.#underway === 0) this.#doubtful = false
   }
 
   /** Past our own watch. */
-  readonly query: Query = (sql, params) =>
-    send(this.#connection, sql, params, {
-      query: this.#originals.get('query') as CoreConnection['query'],
-      execute: this.#originals.get('execute') as CoreConnection['execute'],
-    })
+  readonly query: Query = (sql, params) => this.#send('transaction', sql, params)
 
   /** For the store: an id that exists harms nothing, any other error may have ended the transaction. */
   readonly statement: Query = async (sql, params) => {
     try {
-      return await this.query(sql, params)
+      return await this.#send('store', sql, params)
     } catch (error) {
-      if (!isDuplicate(error)) this.#doubt(error)
+      if (!isDuplicate(error)) this.#doubt()
       throw error
+    }
+  }
+
+  #send(sender: Sender, sql: string, params?: Parameters<Query>[1]): ReturnType<Query> {
+    this.#sender = sender
+    try {
+      return send(this.#connection, sql, params)
+    } finally {
+      this.#sender = 'application'
     }
   }
 
@@ -139,9 +166,9 @@ export class ManagedTransaction {
     }
   }
 
-  /** Rolled back by the server, if it said so; otherwise ended by the application, or by a statement that commits. */
-  #vanished(otherwise: Error): Error {
-    return this.#deadlock === undefined ? otherwise : new TransactionRolledBackError(this.#deadlock)
+  /** By the server, which said so; otherwise it was ended by the application, or by a statement that commits. */
+  #ensureNotRolledBack(): void {
+    if (this.#deadlock !== undefined) throw new TransactionRolledBackError(this.#deadlock)
   }
 
   async #uncommitted(error: unknown): Promise<never> {
@@ -158,7 +185,7 @@ export class ManagedTransaction {
     throw error
   }
 
-  #session<Client>(client: Client): TransactionSession<Client> {
+  #sessionOf<Client>(client: Client): TransactionSession<Client> {
     const session: TransactionSession<Client> = {
       client,
       mayHaveLostRows: () => this.#mayHaveLostRows,
@@ -173,6 +200,7 @@ export class ManagedTransaction {
     await this.query(`SAVEPOINT ${name}`)
     try {
       const result = await body()
+      this.#ensureNotRolledBack()
       await this.query(`RELEASE SAVEPOINT ${name}`)
       return result
     } catch (error) {
@@ -184,44 +212,74 @@ export class ManagedTransaction {
   /** It is gone when the whole transaction is; the error of the body says more. */
   #savepointGone(failure: unknown): void {
     if (!isServerError(failure)) throw failure
-    this.#doubt(failure)
+    this.#doubt()
   }
 
-  #doubt(failure?: unknown): void {
+  #doubt(): void {
     this.#doubtful = true
     this.#mayHaveLostRows = true
-    if (isDeadlock(failure)) this.#deadlock = failure
   }
 
-  #watch(name: (typeof WATCHED)[number]): void {
-    const methods = this.#connection as unknown as Record<string, Method | undefined>
-    const original = methods[name]
-    if (typeof original !== 'function') return
-    if (!Object.hasOwn(methods, name)) this.#inherited.add(name)
-    this.#originals.set(name, original)
-    const seen = (args: unknown[]) => this.#seen(name, args)
-    methods[name] = function (this: unknown, ...args: unknown[]) {
-      return original.apply(this, seen(args))
+  /** Until the function is called that is returned. A connection that is closed meanwhile stays as it is then. */
+  #watch(): () => void {
+    const connection = this.#connection as unknown as { addCommand: (command: Command) => unknown }
+    const inherited = !Object.hasOwn(connection, 'addCommand')
+    const original = connection.addCommand
+    const see = (command: Command) => this.#see(command, this.#sender)
+    const watched = function (this: unknown, command: Command): unknown {
+      see(command)
+      return original.call(this, command)
+    }
+    connection.addCommand = watched
+    return () => {
+      if (connection.addCommand !== watched) return
+      if (inherited) Reflect.deleteProperty(connection, 'addCommand')
+      else connection.addCommand = original
     }
   }
 
-  /** Its callback is wrapped, to learn of its end. One without a callback is never known to have ended well. */
-  #seen(name: string, args: unknown[]): unknown[] {
-    const text = typeof args[0] === 'string' ? args[0] : (args[0] as { sql?: unknown } | null)?.sql
-    const isStatement = name === 'query' || name === 'execute'
-    if (!isStatement || typeof text !== 'string' || !HARMLESS.test(text)) this.#doubt()
-    const at = args.findLastIndex((arg) => typeof arg === 'function')
-    if (at < 0) {
-      this.#doubt()
-      return args
+  /** From here until its last packet. Whether it may be sent is decided when its turn comes. */
+  #see(command: Command, sender: Sender): void {
+    const isForeign = sender === 'application'
+    if (isForeign) {
+      this.#underway++
+      if (!isHarmless(command)) this.#doubt()
     }
-    const callback = args[at] as Method
-    this.#underway++
-    const wrapped = (error: unknown, ...rest: unknown[]) => {
-      this.#underway--
-      if (error) this.#doubt(error)
-      return callback(error, ...rest)
+    const execute = command.execute
+    let isStarted = false
+    command.execute = (packet, connection) => {
+      const isRefused = !isStarted && sender !== 'transaction' && this.#refuses(command)
+      isStarted = true
+      if (packet?.isError()) this.#failed(packet.asError(connection.clientEncoding), isForeign)
+      const isDone = isRefused || execute.call(command, packet, connection)
+      if (isDone && isForeign) this.#underway--
+      return isDone
     }
-    return [...args.slice(0, at), wrapped, ...args.slice(at + 1)]
   }
+
+  #failed(error: unknown, isForeign: boolean): void {
+    if (isForeign) this.#doubt()
+    if (rolledEverythingBack(error, this.#session.rollsBackOnTimeout)) this.#deadlock ??= error
+  }
+
+  /** Answers it in place of the server, when it would run outside of the transaction. */
+  #refuses(command: Command): boolean {
+    if (this.#deadlock === undefined || !('sql' in command)) return false
+    // Its preparation failed, of which its sender has been told.
+    if ('statement' in command && command.statement === undefined) return false
+    const error = new TransactionRolledBackError(this.#deadlock)
+    process.nextTick(() => {
+      if (command.onResult) command.onResult(error)
+      else command.emit('error', error)
+      command.emit('end')
+    })
+    return true
+  }
+}
+
+function isHarmless(command: Command): boolean {
+  // To prepare a statement, and to forget it, changes nothing.
+  if (!('sql' in command)) return 'query' in command || !('onResult' in command)
+  const text = command.sql ?? command.statement?.query
+  return typeof text === 'string' && HARMLESS.test(text)
 }

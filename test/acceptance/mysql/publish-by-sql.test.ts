@@ -146,7 +146,7 @@ onMysql('migrations', () => {
     const store = mysqlStore(pool, { database, table: 'shop_event' })
     expect(await store.migrate()).toEqual([1, 2])
     await pool.query(
-      `call ${database}.shop_publish('x', '1', null, null, null, null, null, null, null, null, null)`,
+      `call ${database}.shop_event_publish('x', '1', null, null, null, null, null, null, null, null, null)`,
     )
     expect(await store.list({})).toHaveLength(1)
   })
