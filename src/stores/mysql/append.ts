@@ -153,7 +153,12 @@ async function write(
   const answer = await query(sql.many, [`[${rows.map((row) => jsonOf(row, leaseMs)).join(',')}]`])
   if (answer.affected === 0) throw new TransactionEndedError()
   await undoOutside(sql, query, rows, answer)
-  for (const [id, seq] of await findPresent(sql, query, rows.map(idOf))) seqs.set(id, seq)
+  const written = await findPresent(sql, query, rows.map(idOf)).catch(async (error) => {
+    // All or nothing: nobody is going to hear of them.
+    if (survives(error)) await query(sql.remove, [JSON.stringify(rows.map(idOf))])
+    throw error
+  })
+  for (const [id, seq] of written) seqs.set(id, seq)
 }
 
 /** MySQL only: the transaction ended between our question and the statement, which then committed by itself. */

@@ -131,7 +131,7 @@ create procedure if not exists ${publish}(
   payload longtext ${EXACT},
   aggregate_type ${name(255)},
   aggregate_id ${name(255)},
-  event_id ${name(64)},
+  event_id ${name(255)},
   ordering_key ${name(255)},
   tenant_id ${name(255)},
   version int,
@@ -199,7 +199,7 @@ async function apply(query: Query, migration: Migration): Promise<void> {
     if (migration.version !== 2 || !isServerError(error) || !REFUSED.includes(error.errno)) throw error
     throw new AftercommitError(
       'MIGRATION_REFUSED',
-      'The procedure for publishing by SQL was refused: the user needs the rights CREATE ROUTINE and ALTER ROUTINE. Everything else is in place.',
+      'The procedure for publishing by SQL was refused: the user needs the right CREATE ROUTINE. Everything else is in place.',
       { cause: error },
     )
   }

@@ -37,6 +37,8 @@ interface Command {
 interface Packet {
   isError(): boolean
   asError(encoding: string | undefined): unknown
+  /** How far it has been read. */
+  offset: number
 }
 
 /** Who sends a command: the application, the store in its name, or what begins and ends the transaction. */
@@ -250,7 +252,7 @@ export class ManagedTransaction {
     command.execute = (packet, connection) => {
       const isRefused = !isStarted && sender !== 'transaction' && this.#refuses(command)
       isStarted = true
-      if (packet?.isError()) this.#failed(packet.asError(connection.clientEncoding), isForeign)
+      if (packet?.isError()) this.#failed(errorIn(packet, connection), isForeign)
       const isDone = isRefused || execute.call(command, packet, connection)
       if (isDone && isForeign) this.#underway--
       return isDone
@@ -275,6 +277,14 @@ export class ManagedTransaction {
     })
     return true
   }
+}
+
+/** The command is going to read it once more. */
+function errorIn(packet: Packet, { clientEncoding }: CoreConnection): unknown {
+  const { offset } = packet
+  const error = packet.asError(clientEncoding)
+  packet.offset = offset
+  return error
 }
 
 function isHarmless(command: Command): boolean {

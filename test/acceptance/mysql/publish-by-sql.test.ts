@@ -5,7 +5,7 @@ import { expect, it } from 'vitest'
 import type { EventEnvelope } from '../../../src/index.js'
 import { mysqlStore } from '../../../src/stores/mysql/index.js'
 import { findMariadb } from '../../support/mariadb-server.js'
-import { freshUrl, newWorld, onMysql, poolOn, rowsOf } from './kit.js'
+import { cleanUp, freshUrl, newWorld, onMysql, poolOn, rowsOf } from './kit.js'
 
 /** As a person would, with the command-line client. */
 async function typed(url: string, sql: string): Promise<string> {
@@ -121,16 +121,51 @@ onMysql('migrations', () => {
     await store.close()
   })
 
+  it('keep the grants of the procedure when they are run once more', async () => {
+    const { pool, outbox, url } = await newWorld()
+    const database = new URL(url).pathname.slice(1)
+    const user = `g${database.slice(-12)}`
+    await pool.query(`create user '${user}'@'%'`)
+    cleanUp(() => pool.query(`drop user '${user}'@'%'`))
+    await pool.query(`grant execute on procedure ${database}.outbox_publish to '${user}'@'%'`)
+    const grants = () => rowsOf(pool, `show grants for '${user}'@'%'`)
+    const before = await grants()
+    for (const { sql } of outbox.store.migrations()) await typed(url, sql)
+    expect(JSON.stringify(before)).toContain('outbox_publish')
+    expect(await grants()).toEqual(before)
+  })
+
+  it('give each table a procedure of its own', async () => {
+    const pool = poolOn(await freshUrl())
+    const procedures = {
+      outbox_event: 'outbox_publish',
+      outbox: 'outbox_outbox_publish',
+      shop_event: 'shop_event_publish',
+      shop: 'shop_publish',
+    }
+    for (const table of Object.keys(procedures)) await mysqlStore(pool, { table }).migrate()
+    for (const [table, procedure] of Object.entries(procedures)) {
+      await pool.query(`call ${procedure}(?, '1', null, null, null, null, null, null, null, null, null)`, [
+        table,
+      ])
+      expect(await rowsOf(pool, `select event_type from ${table}`)).toEqual([{ event_type: table }])
+    }
+  })
+
   it('say which right is missing, and leave the worker able to start', async () => {
     const url = new URL(await freshUrl())
-    const database = url.pathname.slice(1)
     const admin = poolOn(url.href)
+    // With a name of its own: in those that begin with test_ MariaDB grants nearly everything to everybody.
+    const database = `rights_${url.pathname.slice(-12)}`
+    await admin.query(`create database ${database}`)
+    cleanUp(() => admin.query(`drop database ${database}`))
     const user = `u${database.slice(-12)}`
     await admin.query(`create user '${user}'@'%' identified by 'secret'`)
     await admin.query(`grant select, insert, update, delete, create, index on ${database}.* to '${user}'@'%'`)
     const mine = new URL(url.href)
     mine.username = user
     mine.password = 'secret'
+    mine.pathname = `/${database}`
     const store = storesOn(mine.href)()
     await expect(store.migrate()).rejects.toThrow(/CREATE ROUTINE/)
     await store.open({ onRing: () => {}, onWarning: () => {} })
@@ -157,5 +192,8 @@ onMysql('migrations', () => {
     expect(() => mysqlStore(pool, { database: '`x`' })).toThrow(/database/)
     expect(() => mysqlStore(pool, { tabel: 'x' } as never)).toThrow(/tabel/)
     expect(() => mysqlStore({})).toThrow(/mysql2/)
+    for (const options of [null, 'outbox', []]) {
+      expect(() => mysqlStore(pool, options as never)).toThrow(/are an object with: database, table/)
+    }
   })
 })

@@ -1,0 +1,39 @@
+import { InvalidSettingError } from '../../core/errors.js'
+import { type CoreConnection, ignore, type Row, send } from './driver.js'
+
+/** What is asked once of every connection, before anything is written on it. */
+export interface Session {
+  /** A lock that was not to be had in time rolls back everything, and not only the statement. */
+  readonly rollsBackOnTimeout: boolean
+}
+
+export const CHARSETS = '@@character_set_client, @@character_set_connection, @@character_set_results'
+
+const sessions = new WeakMap<CoreConnection, Session>()
+
+/** Throws when texts would not arrive as they are. */
+export async function sessionOf(connection: CoreConnection): Promise<Session> {
+  const known = sessions.get(connection)
+  if (known) return known
+  connection.on('error', ignore)
+  try {
+    const { rows } = await send(connection, `select ${CHARSETS}, @@innodb_rollback_on_timeout`)
+    const row = rows[0] ?? []
+    checkCharsets(row, connection.clientEncoding)
+    const session = { rollsBackOnTimeout: Number(row[3]) === 1 }
+    sessions.set(connection, session)
+    return session
+  } finally {
+    connection.removeListener('error', ignore)
+  }
+}
+
+/** In another character set question marks would be written for what that one lacks. Null: sent as it is stored. */
+export function checkCharsets([client, connection, results]: Row, encoding?: string): void {
+  const other = [client, connection, results ?? 'utf8mb4'].find((charset) => charset !== 'utf8mb4')
+  if (other === undefined && (encoding ?? 'utf8') === 'utf8') return
+  throw new InvalidSettingError(
+    'charset',
+    `must be utf8mb4 for the pool's connections, and is ${other ?? encoding}`,
+  )
+}
