@@ -6,7 +6,7 @@ import { createTestOutbox, type TestOutboxOptions } from '../testing/test-outbox
 import { VirtualClock } from '../testing/virtual-clock.js'
 
 /** A writer that is not started, and a worker that claims all of it from the store. */
-function world(options: TestOutboxOptions = {}, fault: (method: string) => void = () => {}) {
+function world(options: TestOutboxOptions = {}, fault: (method: string) => void | Promise<void> = () => {}) {
   const clock = new VirtualClock()
   const claims: number[] = []
   const ordered: number[] = []
@@ -16,7 +16,7 @@ function world(options: TestOutboxOptions = {}, fault: (method: string) => void 
       if (method === 'claim') claims.push(clock.monotonic())
       if (method === 'claimOrdered') ordered.push(clock.monotonic())
       if (claims.length + ordered.length > 10_000) throw new Error('claims without end')
-      fault(method)
+      return fault(method)
     },
   })
   const writer = createTestOutbox({ store, clock })
@@ -54,6 +54,21 @@ describe('Poller', () => {
     expect(claims).toEqual([0, 5_000, 10_000, 15_000, 20_000])
     await stop()
     expect(clock.timerCount).toBe(0)
+  })
+
+  it('looks at everything less often when that takes long', async () => {
+    const { worker, clock, claims, stop } = world({}, (method) =>
+      method === 'claim' && clockOf().monotonic() < 60_000
+        ? new Promise((go) => clockOf().setTimer(() => go(), 500))
+        : undefined,
+    )
+    const clockOf = () => clock
+    worker.on('a', 'note', () => {})
+    await worker.start()
+    await clock.advance(45_000)
+    expect(claims).toEqual([0, 10_000, 20_000, 30_000, 40_000])
+    await clock.advance(30_000)
+    await stop()
   })
 
   it('claims nothing without handlers', async () => {

@@ -17,6 +17,8 @@ const RETRY_MS = [100, 500, 2_000, 5_000]
 const MIN_WAIT_MS = 20
 /** Without a doorbell it looks again after this part of the time in which nothing came. */
 const PATIENCE = 1 / 4
+/** Looking at everything may take this part of the time, where dead rows that cannot be vacuumed make it slow. */
+const SWEEPING = 1 / 20
 /** A row may commit a little after it came due. */
 const DUE_MARGIN_MS = 2_000
 
@@ -268,6 +270,7 @@ export class Poller {
       })
     this.#suspects.plain = false
     this.lastClaimAt = clock.monotonic()
+    if (sweep) this.#sweepAt = Math.max(this.#sweepAt, asked + (this.lastClaimAt - asked) / SWEEPING)
     this.#floor.scanned(result)
     if (result.hasOrdered ?? (sweep || due)) this.#ordered.want()
     if (!result.complete) this.#plain = true

@@ -30,6 +30,22 @@ describe('ScanFloor', () => {
     expect(floor.next(false).fromSeq).toBe(400)
   })
 
+  it('in its first seconds looks back to a little before the first row it took, not to 0', async () => {
+    const { floor, clock } = world()
+    floor.next(true)
+    const rows = [{ seq: 500_200 }, { seq: 500_100 }] as unknown as ClaimResult['rows']
+    floor.scanned({ ...scanned(600_000, 500_300), rows })
+    await clock.advance(1_000)
+    expect(floor.next(false)).toEqual({ fromSeq: 500_300, trailing: false })
+    floor.scanned(scanned(600_000))
+    expect(floor.next(false)).toEqual({ fromSeq: 490_100, trailing: true })
+    const idle = world()
+    idle.floor.next(true)
+    idle.floor.scanned(scanned(600_000))
+    await idle.clock.advance(1_000)
+    expect(idle.floor.next(false)).toEqual({ fromSeq: 0, trailing: true })
+  })
+
   it('goes back to a row that was rung for, once', () => {
     const { floor } = world()
     floor.next(false)
