@@ -17,8 +17,11 @@ const RETRY_MS = [100, 500, 2_000, 5_000]
 const MIN_WAIT_MS = 20
 /** Without a doorbell it looks again after this part of the time in which nothing came. */
 const PATIENCE = 1 / 4
-/** Looking at everything may take this part of the time, where dead rows that cannot be vacuumed make it slow. */
-const SWEEPING = 1 / 20
+/**
+ * Looking at everything may take this part of the time, where dead rows that cannot be vacuumed make it slow; but so
+ * many poll intervals are the most that it is put off.
+ */
+const SWEEPING = { share: 1 / 20, mostIntervals: 4 }
 /** A row may commit a little after it came due. */
 const DUE_MARGIN_MS = 2_000
 
@@ -245,7 +248,7 @@ export class Poller {
     sweep: boolean,
     due: boolean,
   ): Promise<{ taken: number; complete: boolean }> {
-    const { store, clock, cold, dispatcher, leaseMs, skipRecentMs } = this.#options
+    const { store, clock, cold, dispatcher, leaseMs, skipRecentMs, pollIntervalMs } = this.#options
     const asked = clock.monotonic()
     const scan = this.#floor.next(sweep)
     // Delayed rows are looked at when one is due, and once a second; in between only new ones.
@@ -270,7 +273,10 @@ export class Poller {
       })
     this.#suspects.plain = false
     this.lastClaimAt = clock.monotonic()
-    if (sweep) this.#sweepAt = Math.max(this.#sweepAt, asked + (this.lastClaimAt - asked) / SWEEPING)
+    if (sweep) {
+      const took = (this.lastClaimAt - asked) / SWEEPING.share
+      this.#sweepAt = Math.max(this.#sweepAt, asked + Math.min(took, pollIntervalMs * SWEEPING.mostIntervals))
+    }
     this.#floor.scanned(result)
     if (result.hasOrdered ?? (sweep || due)) this.#ordered.want()
     if (!result.complete) this.#plain = true
