@@ -26,7 +26,7 @@ async function insert(client: pg.Client | pg.Pool, id: string, ring = false): Pr
 }
 
 describe.each(CASES)('with %s, a worker', (_name, options) => {
-  it('survives the end of all its backends, again and again, and goes on', async () => {
+  it('survives the end of all its backends, again and again, and goes on', { timeout: 120_000 }, async () => {
     const url = await migratedDatabase()
     const admin = poolOn(url, { max: 1 })
     const worker = await Worker.started({ url, ...options })
@@ -34,8 +34,9 @@ describe.each(CASES)('with %s, a worker', (_name, options) => {
       await worker.untilHandled(await insert(admin, `before ${round}`))
       await admin.query(`select pg_terminate_backend(pid) from pg_stat_activity
         where datname = current_database() and pid <> pg_backend_pid()`)
-      await worker.untilHandled(await insert(admin, `after ${round}`))
-      await worker.untilHandled(await enqueued(worker))
+      // Each dead connection of the pool that it meets is a failed attempt, and those are seconds apart in the end.
+      await worker.untilHandled(await insert(admin, `after ${round}`), 30_000)
+      await worker.untilHandled(await enqueued(worker), 30_000)
     }
     expect(worker.problems).toEqual([])
     await worker.ask('stop')
