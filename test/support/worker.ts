@@ -101,7 +101,8 @@ export class Worker {
     const exited = once(this.#child, 'exit')
     this.#child.send({ command: 'leave' })
     try {
-      const [code] = await within('exit', exited, 5_000)
+      // A driver may still have the timer of a reconnect, which ends by itself.
+      const [code] = await within('exit', exited, 20_000)
       return code as number | null
     } catch {
       return 'alive'
