@@ -177,7 +177,6 @@ export class Batcher implements Lane {
     const timeout = new AbortController()
     const lost = whenAll(deliveries.map((one) => one.signal))
     const signal = AbortSignal.any([timeout.signal, lost])
-    // Copies: the handler may do with them what it likes.
     // Its own copies: what the handler does with them concerns nobody.
     const events = deliveries.map((one) => one.event)
     const attempts = deliveries.map((one) => one.attempts + 1)

@@ -9,12 +9,13 @@ import { eventFields } from '../dispatcher/invoke.js'
 import { settlementOf } from '../dispatcher/outcome.js'
 import { type Registration, Routes } from '../dispatcher/routing.js'
 import { Settler } from '../dispatcher/settler.js'
-import { errorFields, loggable } from '../observe/logger.js'
+import { errorFields } from '../observe/logger.js'
 import { DebouncedDoorbell } from '../poller/doorbell.js'
 import { Janitor } from '../poller/janitor.js'
 import { LeaseKeeper, leaseLost } from '../poller/lease-keeper.js'
 import { Poller } from '../poller/poller.js'
 import type { EventStore, InstanceRecord, Ring, Settlement } from '../store.js'
+import { announceDead } from './announce-dead.js'
 import { checkHealth, type Health, type OutboxStats } from './health.js'
 import { Pauses } from './pauses.js'
 import { Publisher } from './publisher.js'
@@ -346,7 +347,7 @@ export class Machinery<Client> {
     } else if (settlement.outcome === 'dead' && delivery) {
       this.#counters.failed++
       this.#counters.dead++
-      this.#announceDead(delivery, settlement)
+      announceDead(this.#settings, delivery, settlement)
     } else if (settlement.outcome === 'release') {
       // Scans have passed it: whoever can handle it looks at everything once.
       if (delivery?.event.orderingKey !== undefined) return
@@ -359,19 +360,6 @@ export class Machinery<Client> {
   #keyMovedOn(): void {
     this.poller.wakeOrdered()
     this.#doorbell.ring('ordered')
-  }
-
-  #announceDead(delivery: Delivery, { attempts, error }: { attempts: number; error: string }): void {
-    const { logger, metrics, redact, onDead } = this.#settings
-    const { event } = delivery
-    metrics?.count('dead', 1, { eventType: event.eventType })
-    const failure = { error_message: loggable(error, redact), attempt: delivery.attempts + attempts }
-    logger.error({ ...eventFields(event), ...failure, outcome: 'dead' }, 'event is dead')
-    if (!onDead) return
-    void (async () => onDead({ eventId: event.eventId, eventType: event.eventType }, error))().catch(
-      (thrown) =>
-        logger.error({ ...eventFields(event), ...errorFields(thrown, redact) }, 'the onDead hook failed'),
-    )
   }
 
   /** The lag costs a statement, so only for those who want to see it. */

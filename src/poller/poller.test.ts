@@ -1,49 +1,8 @@
 import { describe, expect, it } from 'vitest'
+import { pollerWorld as world } from '../../test/support/poller-world.js'
 import { fixedDelay } from '../core/backoff.js'
-import { memoryStore } from '../stores/memory/index.js'
 import { gate } from '../testing/store-conformance/fixtures.js'
-import { createTestOutbox, type TestOutboxOptions } from '../testing/test-outbox.js'
-import { VirtualClock } from '../testing/virtual-clock.js'
-
-/** A writer that is not started, and a worker that claims all of it from the store. */
-function world(options: TestOutboxOptions = {}, fault: (method: string) => void | Promise<void> = () => {}) {
-  const clock = new VirtualClock()
-  const claims: number[] = []
-  const ordered: number[] = []
-  const store = memoryStore({
-    clock,
-    onCall: (method) => {
-      if (method === 'claim') claims.push(clock.monotonic())
-      if (method === 'claimOrdered') ordered.push(clock.monotonic())
-      if (claims.length + ordered.length > 10_000) throw new Error('claims without end')
-      return fault(method)
-    },
-  })
-  const writer = createTestOutbox({ store, clock })
-  const worker = createTestOutbox({ store, clock, ...options })
-  const publish = async (count: number, delayMs = 0) => {
-    await writer.transaction((tx) =>
-      tx.publishAll(
-        Array.from({ length: count }, () => ({ type: 'a' })),
-        { delayMs },
-      ),
-    )
-  }
-  const stop = async () => {
-    const stopping = worker.stop()
-    await clock.advance(60_000)
-    await stopping
-    await writer.stop()
-  }
-  /** So many events in each of the keys. */
-  const publishOrdered = async (count: number, ...keys: string[]) => {
-    const events = keys.flatMap((orderingKey) =>
-      Array.from({ length: count }, (_, n) => ({ type: 'a', orderingKey, payload: n })),
-    )
-    await writer.transaction((tx) => tx.publishAll(events))
-  }
-  return { clock, store, claims, ordered, writer, worker, publish, publishOrdered, stop }
-}
+import { createTestOutbox } from '../testing/test-outbox.js'
 
 describe('Poller', () => {
   it('polls every interval when nothing rings', async () => {
@@ -56,19 +15,54 @@ describe('Poller', () => {
     expect(clock.timerCount).toBe(0)
   })
 
-  it('looks at everything less often when that takes long', async () => {
-    const { worker, clock, claims, stop } = world({}, (method) =>
-      method === 'claim' && clockOf().monotonic() < 60_000
-        ? new Promise((go) => clockOf().setTimer(() => go(), 500))
-        : undefined,
-    )
-    const clockOf = () => clock
-    worker.on('a', 'note', () => {})
+  it('looks at everything less often while there is a backlog, when that takes long', async () => {
+    const { worker, clock, store, publish, stop } = world({ poller: { batchSize: 10 } })
+    const sweeps: number[] = []
+    const { claim } = store
+    const slow: typeof claim = async (request) => {
+      if (request.fromSeq === 0) {
+        sweeps.push(clock.monotonic())
+        await new Promise<void>((go) => clock.setTimer(go, 500))
+      }
+      return claim(request)
+    }
+    Object.assign(store, { claim: slow })
+    worker.on('a', 'note', () => new Promise<void>((go) => void clock.setTimer(go, 100)))
+    await publish(6_000)
     await worker.start()
-    await clock.advance(45_000)
-    expect(claims).toEqual([0, 10_000, 20_000, 30_000, 40_000])
-    await clock.advance(30_000)
+    await clock.advance(41_000)
+    expect((await worker.stats()).pending).toBeGreaterThan(100)
+    expect(sweeps.map((at) => Math.round(at / 1_000))).toEqual([0, 10, 20, 30, 40])
+    await clock.advance(200_000)
+    expect((await worker.stats()).pending).toBe(0)
+    sweeps.length = 0
+    await clock.advance(20_000)
+    expect(sweeps).toHaveLength(4)
     await stop()
+  })
+
+  it('looks at everything once more when that was asked for while it did so', async () => {
+    for (const rows of [0, 100]) {
+      const { worker, clock, store, publish, stop } = world({ poller: { batchSize: 10 } })
+      const from: number[] = []
+      const sweeping = gate()
+      const { claim } = store
+      const slow: typeof claim = async (request) => {
+        from.push(request.fromSeq)
+        if (from.length === 1) await sweeping.opened
+        return claim(request)
+      }
+      Object.assign(store, { claim: slow })
+      worker.on('a', 'note', () => {})
+      await publish(rows)
+      await worker.start()
+      await clock.advance(500)
+      const polled = worker.poll()
+      sweeping.open()
+      await polled
+      expect(from.slice(0, 2)).toEqual([0, 0])
+      await stop()
+    }
   })
 
   it('claims nothing without handlers', async () => {
@@ -272,162 +266,6 @@ describe('Poller', () => {
     expect(await worker.deadLetters.retry({ all: true })).toHaveLength(1)
     await clock.advance(0)
     expect(tried).toEqual([0, 1_000])
-    await stop()
-  })
-})
-
-describe('Poller and ordering keys', () => {
-  it('looks at them when it starts, and then with each poll at most', async () => {
-    const { worker, clock, ordered, stop } = world()
-    worker.on('a', 'note', () => {})
-    await worker.start()
-    await clock.advance(20_000)
-    expect(ordered.length).toBeLessThanOrEqual(5)
-    expect(new Set(ordered).size).toBe(ordered.length)
-    await stop()
-  })
-
-  it('claims at once when the doorbell rings for one, and nothing else then', async () => {
-    const { worker, clock, claims, publishOrdered, stop } = world()
-    const handled: number[] = []
-    worker.on('a', 'note', () => void handled.push(clock.monotonic()))
-    await worker.start()
-    await clock.advance(1_234)
-    const before = claims.length
-    await publishOrdered(1, 'k')
-    await clock.advance(0)
-    expect(handled).toEqual([1_234])
-    expect(claims.length).toBe(before)
-    await stop()
-  })
-
-  it('claims the next run of a key as soon as one is through', async () => {
-    const { worker, clock, publishOrdered, stop } = world()
-    const handled: unknown[] = []
-    worker.on('a', 'note', (event) => void handled.push(event.payload))
-    await worker.start()
-    await publishOrdered(40, 'k')
-    await clock.advance(100)
-    expect(handled).toEqual(Array.from({ length: 40 }, (_, n) => n))
-    await stop()
-  })
-
-  it('takes a delayed head and a retried head when it is due', async () => {
-    const { worker, writer, clock, stop } = world({ retry: { policy: fixedDelay(321) } })
-    const handled: number[] = []
-    worker.on('a', 'note', () => {
-      handled.push(clock.monotonic())
-      if (handled.length === 1) throw new Error('broken')
-    })
-    await worker.start()
-    await writer.enqueue({ type: 'a', orderingKey: 'k' }, { delayMs: 1_700 })
-    await clock.advance(10_000)
-    expect(handled).toEqual([1_700, 1_700 + 5 + 321])
-    await stop()
-  })
-
-  it('keeps both kinds going when there is more than enough of each', async () => {
-    const { worker, clock, publish, publishOrdered, stop } = world({
-      dispatcher: { coldQueueSize: 20, concurrency: 2 },
-      poller: { batchSize: 10 },
-    })
-    let plain = 0
-    let ordered = 0
-    worker.on('a', 'note', async (event) => {
-      await new Promise<void>((resolve) => clock.setTimer(resolve, 1))
-      if (event.orderingKey === undefined) plain++
-      else ordered++
-    })
-    await publish(300)
-    await publishOrdered(8, ...'abcdefghijklmnopqrst')
-    await worker.start()
-    await clock.advance(150)
-    const half = { plain: plain > 30, ordered: ordered > 30 }
-    await clock.advance(2_000)
-    expect({ half, plain, ordered }).toEqual({
-      half: { plain: true, ordered: true },
-      plain: 300,
-      ordered: 160,
-    })
-    await stop()
-  })
-
-  it('claims no more of them than the cold queue has room for', async () => {
-    const { worker, clock, publishOrdered, stop, store } = world({
-      dispatcher: { concurrency: 1, coldQueueSize: 10 },
-      poller: { batchSize: 5 },
-    })
-    const run = gate()
-    let handled = 0
-    worker.on('a', 'note', async () => {
-      await run.opened
-      handled++
-    })
-    await publishOrdered(3, ...'abcdefghijklmnop')
-    await worker.start()
-    await clock.advance(1_000)
-    const leased = (await store.list({ limit: 1_000 })).filter((row) => row.lockedBy !== null)
-    expect(leased.length).toBeLessThanOrEqual(10 + 4 + 4)
-    run.open()
-    await clock.advance(1_000)
-    expect(handled).toBe(48)
-    await stop()
-  })
-
-  it('tries the head of a key whose process died alone, and then goes on with the rest', async () => {
-    const { worker, clock, store, publishOrdered, stop } = world()
-    await publishOrdered(3, 'k', 'l')
-    const accept = { names: [], versions: [], prefixes: [''] }
-    await store.claimOrdered({
-      ...{ token: 'gone:1', leaseMs: 100, accept, keys: 10, runLength: 4, maxBytes: 1e9 },
-      ...{ afterKey: '', suspects: 0, skipRecentMs: 0 },
-    })
-    await clock.advance(200)
-    const handled: string[] = []
-    let running = 0
-    let most = 0
-    worker.on('a', 'note', async (event) => {
-      most = Math.max(most, ++running)
-      await new Promise((resolve) => setImmediate(resolve))
-      running--
-      handled.push(`${event.orderingKey}${event.payload}`)
-    })
-    await worker.start()
-    await clock.advance(60_000)
-    expect(handled.filter((one) => one.startsWith('k'))).toEqual(['k0', 'k1', 'k2'])
-    expect(handled.filter((one) => one.startsWith('l'))).toEqual(['l0', 'l1', 'l2'])
-    expect((await store.list({})).map((row) => row.attempts)).toEqual([0, 0, 0, 0, 0, 0])
-    await stop()
-  })
-
-  it('goes on where it was after a claim of them has failed', async () => {
-    let down = false
-    const { worker, clock, publishOrdered, stop } = world({}, (method) => {
-      if (method === 'claimOrdered' && down) throw new Error('down')
-    })
-    let handled = 0
-    worker.on('a', 'note', () => void handled++)
-    await worker.start()
-    await clock.advance(1_000)
-    down = true
-    await publishOrdered(2, 'k')
-    await clock.advance(200)
-    down = false
-    expect(handled).toBe(0)
-    await clock.advance(500)
-    expect(handled).toBe(2)
-    await stop()
-  })
-
-  it('is not late in the eyes of a health check while everything is paused, or without handlers', async () => {
-    const { worker, clock, stop } = world()
-    await worker.start()
-    await clock.advance(60_000)
-    expect((await worker.health()).problems).toEqual([])
-    worker.on('a', 'note', () => {})
-    await worker.pause()
-    await clock.advance(60_000)
-    expect((await worker.health()).problems).toEqual([])
     await stop()
   })
 })

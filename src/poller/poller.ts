@@ -18,8 +18,8 @@ const MIN_WAIT_MS = 20
 /** Without a doorbell it looks again after this part of the time in which nothing came. */
 const PATIENCE = 1 / 4
 /**
- * Looking at everything may take this part of the time, where dead rows that cannot be vacuumed make it slow; but so
- * many poll intervals are the most that it is put off.
+ * While a backlog is being worked off, looking at everything may take this part of the time: dead rows that cannot be
+ * vacuumed make it slow. So many poll intervals are the most that it is put off.
  */
 const SWEEPING = { share: 1 / 20, mostIntervals: 4 }
 /** A row may commit a little after it came due. */
@@ -60,7 +60,7 @@ export class Poller {
   #failures = 0
   /** When a claim brought something, by the monotonic clock. */
   #broughtAt: number
-  /** Rows whose owner vanished are to be looked for. */
+  /** Rows whose owner vanished are to be looked for. Each reason is a new object, so that no claim under way crosses it out. */
   #suspects = { plain: true, ordered: true }
   /** There is reason to look for events without a key. */
   #plain = true
@@ -252,7 +252,8 @@ export class Poller {
     const asked = clock.monotonic()
     const scan = this.#floor.next(sweep)
     // Delayed rows are looked at when one is due, and once a second; in between only new ones.
-    const freshOnly = !scan.trailing && !this.#suspects.plain && !due
+    const suspects = this.#suspects
+    const freshOnly = !scan.trailing && !suspects.plain && !due
     this.#plain = false
     const result = await store
       .claim({
@@ -263,7 +264,7 @@ export class Poller {
         accept,
         fromSeq: scan.fromSeq,
         dueWithinMs: sweep || this.#dueSeenAt < 0 ? null : asked - this.#dueSeenAt + DUE_MARGIN_MS,
-        suspects: this.#suspects.plain && this.#maySuspect(asked) ? 1 : 0,
+        suspects: suspects.plain && this.#maySuspect(asked) ? 1 : 0,
         skipRecentMs,
         freshOnly,
       })
@@ -271,9 +272,10 @@ export class Poller {
         this.#plain = true
         throw error
       })
-    this.#suspects.plain = false
+    suspects.plain = false
     this.lastClaimAt = clock.monotonic()
-    if (sweep) {
+    // Unless somebody asked for another look meanwhile.
+    if (sweep && !result.complete && this.#sweepAt > 0) {
       const took = (this.lastClaimAt - asked) / SWEEPING.share
       this.#sweepAt = Math.max(this.#sweepAt, asked + Math.min(took, pollIntervalMs * SWEEPING.mostIntervals))
     }
@@ -291,6 +293,7 @@ export class Poller {
     const { store, clock, cold, dispatcher, leaseMs, skipRecentMs } = this.#options
     while (this.#ordered.wanted) {
       const asked = clock.monotonic()
+      const suspects = this.#suspects
       const result = await store
         .claimOrdered({
           ...this.#ordered.next(Math.min(limit, cold.room)),
@@ -299,14 +302,14 @@ export class Poller {
           runLength: RUN_LENGTH,
           maxBytes: Math.max(1, cold.roomBytes),
           accept,
-          suspects: this.#suspects.ordered && this.#maySuspect(asked) ? 1 : 0,
+          suspects: suspects.ordered && this.#maySuspect(asked) ? 1 : 0,
           skipRecentMs,
         })
         .catch((error) => {
           this.#ordered.failed()
           throw error
         })
-      if (result.afterKey === null) this.#suspects.ordered = false
+      if (result.afterKey === null) suspects.ordered = false
       this.lastClaimAt = clock.monotonic()
       this.#ordered.scanned(result)
       if (result.nextDueMs !== null) this.wakeIn(Math.max(MIN_WAIT_MS, result.nextDueMs))

@@ -1,0 +1,46 @@
+import { memoryStore } from '../../src/stores/memory/index.js'
+import { createTestOutbox, type TestOutboxOptions } from '../../src/testing/test-outbox.js'
+import { VirtualClock } from '../../src/testing/virtual-clock.js'
+
+/** A writer that is not started, and a worker that claims all of it from the store. */
+export function pollerWorld(
+  options: TestOutboxOptions = {},
+  fault: (method: string) => void | Promise<void> = () => {},
+) {
+  const clock = new VirtualClock()
+  const claims: number[] = []
+  const ordered: number[] = []
+  const store = memoryStore({
+    clock,
+    onCall: (method) => {
+      if (method === 'claim') claims.push(clock.monotonic())
+      if (method === 'claimOrdered') ordered.push(clock.monotonic())
+      if (claims.length + ordered.length > 10_000) throw new Error('claims without end')
+      return fault(method)
+    },
+  })
+  const writer = createTestOutbox({ store, clock })
+  const worker = createTestOutbox({ store, clock, ...options })
+  const publish = async (count: number, delayMs = 0) => {
+    await writer.transaction((tx) =>
+      tx.publishAll(
+        Array.from({ length: count }, () => ({ type: 'a' })),
+        { delayMs },
+      ),
+    )
+  }
+  const stop = async () => {
+    const stopping = worker.stop()
+    await clock.advance(60_000)
+    await stopping
+    await writer.stop()
+  }
+  /** So many events in each of the keys. */
+  const publishOrdered = async (count: number, ...keys: string[]) => {
+    const events = keys.flatMap((orderingKey) =>
+      Array.from({ length: count }, (_, n) => ({ type: 'a', orderingKey, payload: n })),
+    )
+    await writer.transaction((tx) => tx.publishAll(events))
+  }
+  return { clock, store, claims, ordered, writer, worker, publish, publishOrdered, stop }
+}
