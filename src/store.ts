@@ -53,6 +53,15 @@ export interface TypeFilter {
   readonly except?: readonly string[]
 }
 
+/** True when no row can pass, so that nobody need look. */
+export function acceptsNothing(filter: TypeFilter): boolean {
+  return (filter.names.length === 0 && filter.prefixes.length === 0) || isAllPaused(filter)
+}
+
+export function isAllPaused({ except }: TypeFilter): boolean {
+  return except !== undefined && except.length > 0 && except.includes('*')
+}
+
 export interface ClaimRequest {
   /** Unique for this claim; a settle counts only with it. */
   readonly token: string

@@ -37,7 +37,8 @@ function once(context, count) {
   return onEmpty(context, 'ours', async (url) => {
     context.say(`filling ${count.toLocaleString('en-US')} old rows`)
     await withClient(url, (client) => fill(client, count))
-    const job = { side: 'ours', url, connections: 16, rate: RATE, options: { keepRows: true } }
+    const limitMs = 180_000 + count / 10
+    const job = { side: 'ours', url, limitMs, connections: 16, rate: RATE, options: { keepRows: true } }
     const publisher = context.startChild({ role: 'publish', ...job })
     await publisher.said('ready')
     const measured = new Promise((resolve) => setTimeout(resolve, WARM_MS + BEFORE_MS))
@@ -46,6 +47,7 @@ function once(context, count) {
       role: 'prune',
       side: 'ours',
       url,
+      limitMs,
       count,
       batch: 1_000,
       olderThanMs: 7 * DAY_MS,

@@ -14,7 +14,7 @@ export function runChild(job) {
 
 /**
  * `result` resolves with what the role returned, `said(name)` when the child said `name`; `say(name)` talks to it.
- * A child that takes more than three minutes is ended, and its result rejects.
+ * A child that takes more than its `limitMs` (three minutes) is ended, and its result rejects.
  */
 export function startChild(job) {
   const profiling = job.profile
@@ -44,10 +44,11 @@ export function startChild(job) {
     for (const waiting of heard.values()) waiting.reject(error)
   }
   let value
+  const { limitMs = LIMIT_MS } = job
   const watchdog = setTimeout(() => {
-    fail('not through after three minutes')
+    fail(`not through after ${Math.round(limitMs / 60_000)} minutes`)
     child.kill('SIGKILL')
-  }, LIMIT_MS)
+  }, limitMs)
   child.on('message', (message) => {
     if (message.result !== undefined) value = message.result
     else if (message.error) fail(message.error)

@@ -151,6 +151,25 @@ describe('stop', () => {
     await stopped(outbox, clock)
   })
 
+  it('gives back what a claim brings that is under way, however short the drain timeout', async () => {
+    const slow = gate()
+    const { outbox, clock, store, calls } = world({ dispatcher: { drainTimeoutMs: 0 } }, (method) =>
+      method === 'claim' ? slow.opened : undefined,
+    )
+    outbox.on('a', 'note', () => {})
+    await outbox.enqueue({ type: 'a' })
+    await outbox.start()
+    await clock.advance(0)
+    expect(calls).toContain('claim')
+    const stopping = outbox.stop()
+    await clock.advance(1_000)
+    slow.open()
+    await clock.advance(0)
+    await stopping
+    expect(await store.list({ limit: 10 })).toMatchObject([{ status: 'NEW', lockedBy: null, attempts: 0 }])
+    expect(clock.timerCount).toBe(0)
+  })
+
   it('ends although the database is down, and the leases run out', async () => {
     let down = false
     const { outbox, clock } = world({}, () => {

@@ -28,6 +28,9 @@ interface Identity {
   readonly catalog: EventCatalog
 }
 
+/** A database that does not answer must not keep the process from ending. */
+const FAREWELL_MS = 2_000
+
 /** Builds the parts of an outbox, connects them, and starts and stops them in the right order. */
 export class Machinery<Client> {
   readonly #identity: Identity
@@ -276,10 +279,9 @@ export class Machinery<Client> {
     this.publisher.close()
     this.#dispatcher.giveBack(this.#dispatcher.pause())
     await this.#finish()
-    // A database that does not answer must not keep the process from ending.
     await atMost(
       clock,
-      2_000,
+      FAREWELL_MS,
       Promise.all([this.#janitor.stop(), this.#doorbell.close(), this.#keeper.stop()]),
     )
     await this.#store.close()
@@ -300,6 +302,8 @@ export class Machinery<Client> {
     await this.#settler.eagerly(async () => {
       const quiet = Promise.all([this.poller.stop(), this.#janitor.halt()])
       await Promise.race([quiet.then(() => this.#inFlight.idle()), over])
+      // A claim under way may still bring something that has to be given back.
+      await atMost(clock, FAREWELL_MS, quiet)
       await this.#settler.flush()
     })
     deadline?.cancel()

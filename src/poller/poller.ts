@@ -7,7 +7,7 @@ import { Delivery } from '../dispatcher/delivery.js'
 import type { Dispatcher } from '../dispatcher/dispatcher.js'
 import type { Routes } from '../dispatcher/routing.js'
 import { errorFields, type Logger } from '../observe/logger.js'
-import type { ClaimedRow, EventStore, TypeFilter } from '../store.js'
+import { acceptsNothing, type ClaimedRow, type EventStore, type TypeFilter } from '../store.js'
 import { Alarm } from './alarm.js'
 import { linkRuns, OrderedScan, RUN_LENGTH } from './ordered-scan.js'
 import { ScanFloor } from './scan-floor.js'
@@ -217,8 +217,7 @@ export class Poller {
     this.#due = false
     if (sweep) this.#suspects = { plain: true, ordered: true }
     const accept = routes.filter()
-    const nothing = accept.names.length === 0 && accept.prefixes.length === 0
-    if (nothing || accept.except?.includes('*')) {
+    if (acceptsNothing(accept)) {
       this.lastClaimAt = now
       return { taken: 0, complete: true }
     }

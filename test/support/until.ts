@@ -25,3 +25,8 @@ export function gate(): Gate {
   })
   return { opened, open: () => open() }
 }
+
+/** Lets everything go on that waits for nothing but its turn, so many times. */
+export async function turns(count: number): Promise<void> {
+  for (let n = 0; n < count; n++) await new Promise((resolve) => setImmediate(resolve))
+}

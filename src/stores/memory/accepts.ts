@@ -1,4 +1,4 @@
-import type { TypeFilter } from '../../store.js'
+import { isAllPaused, type TypeFilter } from '../../store.js'
 
 /** What of a row decides whether an instance can take it. */
 export interface Routed {
@@ -8,8 +8,6 @@ export interface Routed {
 }
 
 const SEPARATOR = '\u001f'
-/** In the place of a type: all of them. */
-const ALL = '*'
 
 /**
  * Whether a filter accepts a row: a name that lists its type, alone or with its aggregate type, must know the
@@ -21,8 +19,8 @@ export function compileFilter(filter: TypeFilter): (row: Routed) => boolean {
   for (const [index, name] of filter.names.entries()) {
     newest.set(name, Math.max(newest.get(name) ?? 0, filter.versions[index] ?? 0))
   }
+  if (isAllPaused(filter)) return () => false
   const except = new Set(filter.except)
-  if (except.has(ALL)) return () => false
   return (row) => {
     if (except.has(row.eventType)) return false
     const plain = newest.get(row.eventType)

@@ -1,4 +1,4 @@
-import type { TypeFilter } from '../../store.js'
+import { isAllPaused, type TypeFilter } from '../../store.js'
 import type { Param } from './driver.js'
 
 /** A condition on a row, and the parameters of its question marks in their order. */
@@ -8,14 +8,8 @@ export interface Condition {
 }
 
 const SEPARATOR = '\x1f'
-const ALL = '*'
 const NEVER: Condition = { sql: 'false', params: [] }
 const ALWAYS: Condition = { sql: 'true', params: [] }
-
-/** True when no row can pass, so that nobody need look. */
-export function acceptsNothing({ names, prefixes, except }: TypeFilter): boolean {
-  return (names.length === 0 && prefixes.length === 0) || except?.includes(ALL) === true
-}
 
 /**
  * A name that lists the row's type, alone or with its aggregate type, must know the version; only a type that no name
@@ -23,7 +17,7 @@ export function acceptsNothing({ names, prefixes, except }: TypeFilter): boolean
  */
 export function accepts(filter: TypeFilter): Condition {
   const excepted = filter.except ?? []
-  if (excepted.includes(ALL)) return NEVER
+  if (isAllPaused(filter)) return NEVER
   if (excepted.length === 0) return knows(filter)
   const rest = knows(filter)
   return {

@@ -1,6 +1,12 @@
 import { MAX_PAYLOAD_BYTES } from '../../core/payload-limits.js'
-import type { ClaimedRow, ClaimRequest, ClaimResult, UnroutableRequest } from '../../store.js'
-import { accepts, acceptsNothing, type Condition, knows, not } from './accepts.js'
+import {
+  acceptsNothing,
+  type ClaimedRow,
+  type ClaimRequest,
+  type ClaimResult,
+  type UnroutableRequest,
+} from '../../store.js'
+import { accepts, type Condition, knows, not } from './accepts.js'
 import { microseconds } from './append.js'
 import type { Connection } from './connections.js'
 import type { Param, Query, Row } from './driver.js'

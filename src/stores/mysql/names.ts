@@ -1,4 +1,4 @@
-import { InvalidSettingError } from '../../core/errors.js'
+import { checkedIdentifier, publishRoutineOf } from '../../core/identifier.js'
 
 /** Quoted names of everything the store owns in the database. */
 export interface Names {
@@ -15,33 +15,17 @@ export interface Names {
   readonly index: string
 }
 
-const STRICT = /^[a-z_][a-z0-9_]{0,39}$/
-
-/** Only plain lower-case identifiers are accepted, and they are quoted all the same. */
 export function namesOf(options: { database?: string | undefined; table?: string | undefined }): Names {
-  const table = checked('table', options.table ?? 'outbox_event')
-  const prefix = options.database === undefined ? '' : `\`${checked('database', options.database)}\`.`
+  const table = checkedIdentifier('table', options.table ?? 'outbox_event')
+  const prefix =
+    options.database === undefined ? '' : `\`${checkedIdentifier('database', options.database)}\`.`
   return {
     events: `${prefix}\`${table}\``,
     instances: `${prefix}\`${table}_instance\``,
     pauses: `${prefix}\`${table}_pause\``,
     inbox: `${prefix}\`${table}_inbox\``,
     migrations: `${prefix}\`${table}_migration\``,
-    publish: `${prefix}\`${procedureOf(table)}\``,
+    publish: `${prefix}\`${publishRoutineOf(table)}\``,
     index: table,
   }
-}
-
-/** A table named `outbox` must not share it with the default one. */
-function procedureOf(table: string): string {
-  if (table === 'outbox_event') return 'outbox_publish'
-  return table === 'outbox' ? 'outbox_outbox_publish' : `${table}_publish`
-}
-
-function checked(setting: string, value: string): string {
-  if (typeof value === 'string' && STRICT.test(value)) return value
-  throw new InvalidSettingError(
-    setting,
-    'must be a lower-case identifier of at most 40 letters, digits and underscores',
-  )
 }

@@ -1,5 +1,10 @@
-import type { ClaimedRow, OrderedClaimRequest, OrderedClaimResult } from '../../store.js'
-import { accepts, acceptsNothing, type Condition } from './accepts.js'
+import {
+  acceptsNothing,
+  type ClaimedRow,
+  type OrderedClaimRequest,
+  type OrderedClaimResult,
+} from '../../store.js'
+import { accepts, type Condition } from './accepts.js'
 import { microseconds } from './append.js'
 import { type ClaimStatements, lease, SIZE } from './claim.js'
 import type { Connection } from './connections.js'

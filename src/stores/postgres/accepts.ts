@@ -1,4 +1,4 @@
-import type { TypeFilter } from '../../store.js'
+import { isAllPaused, type TypeFilter } from '../../store.js'
 import type { Param } from './driver.js'
 
 /**
@@ -17,15 +17,6 @@ const SEPARATOR = '\x1e'
 /** Between an aggregate type and an event type. */
 const BOUND = '\x1f'
 const NOTHING: TypeFilter = { names: [], versions: [], prefixes: [] }
-
-/** True when no row can pass, so that nobody need look. */
-export function acceptsNothing(filter: TypeFilter): boolean {
-  return (filter.names.length === 0 && filter.prefixes.length === 0) || isAllPaused(filter)
-}
-
-function isAllPaused({ except }: TypeFilter): boolean {
-  return except !== undefined && except.length > 0 && except.includes('*')
-}
 
 /** A paused type is a name of which no version is accepted; the first of equal names counts, before any prefix. */
 export function filterParams(filter: TypeFilter): Param[] {

@@ -1,6 +1,12 @@
 import { MAX_PAYLOAD_BYTES } from '../../core/payload-limits.js'
-import type { ClaimedRow, ClaimRequest, ClaimResult, UnroutableRequest } from '../../store.js'
-import { accepts, acceptsNothing, filterParams, knownParams } from './accepts.js'
+import {
+  acceptsNothing,
+  type ClaimedRow,
+  type ClaimRequest,
+  type ClaimResult,
+  type UnroutableRequest,
+} from '../../store.js'
+import { accepts, filterParams, knownParams } from './accepts.js'
 import { type Query, type Row, statement } from './driver.js'
 import type { Names } from './names.js'
 import { FRESH, ORDERED, TIMED } from './schema.js'

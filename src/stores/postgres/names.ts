@@ -1,4 +1,4 @@
-import { InvalidSettingError } from '../../core/errors.js'
+import { checkedIdentifier, publishRoutineOf } from '../../core/identifier.js'
 
 /** Quoted names of everything the store owns in the database. */
 export interface Names {
@@ -17,12 +17,9 @@ export interface Names {
   readonly channel: string
 }
 
-const STRICT = /^[a-z_][a-z0-9_]{0,39}$/
-
-/** Only plain lower-case identifiers are accepted, and they are quoted all the same. */
 export function namesOf(options: { schema?: string | undefined; table?: string | undefined }): Names {
-  const table = checked('table', options.table ?? 'outbox_event')
-  const prefix = options.schema === undefined ? '' : `"${checked('schema', options.schema)}".`
+  const table = checkedIdentifier('table', options.table ?? 'outbox_event')
+  const prefix = options.schema === undefined ? '' : `"${checkedIdentifier('schema', options.schema)}".`
   return {
     events: `${prefix}"${table}"`,
     sequence: `${prefix}"${table}_seq"`,
@@ -30,22 +27,8 @@ export function namesOf(options: { schema?: string | undefined; table?: string |
     pauses: `${prefix}"${table}_pause"`,
     inbox: `${prefix}"${table}_inbox"`,
     migrations: `${prefix}"${table}_migration"`,
-    publish: `${prefix}"${publishName(table)}"`,
+    publish: `${prefix}"${publishRoutineOf(table)}"`,
     index: table,
     channel: options.schema === undefined ? table : `${options.schema}.${table}`.slice(0, 63),
   }
-}
-
-/** Never the same for two tables. */
-function publishName(table: string): string {
-  if (table === 'outbox_event') return 'outbox_publish'
-  return table === 'outbox' ? 'outbox_outbox_publish' : `${table}_publish`
-}
-
-function checked(setting: string, value: string): string {
-  if (typeof value === 'string' && STRICT.test(value)) return value
-  throw new InvalidSettingError(
-    setting,
-    'must be a lower-case identifier of at most 40 letters, digits and underscores',
-  )
 }

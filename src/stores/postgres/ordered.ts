@@ -1,5 +1,10 @@
-import type { ClaimedRow, OrderedClaimRequest, OrderedClaimResult } from '../../store.js'
-import { accepts, acceptsNothing, filterParams } from './accepts.js'
+import {
+  acceptsNothing,
+  type ClaimedRow,
+  type OrderedClaimRequest,
+  type OrderedClaimResult,
+} from '../../store.js'
+import { accepts, filterParams } from './accepts.js'
 import { claimedRow, EVENT_COLUMNS, OUT, SIZE, SOLO } from './claim.js'
 import { type Query, type Row, statement } from './driver.js'
 import type { Names } from './names.js'

@@ -1,4 +1,4 @@
-import type { TypeFilter } from '../../store.js'
+import { isAllPaused, type TypeFilter } from '../../store.js'
 import type { Params } from './driver.js'
 
 /** Between an aggregate type and an event type. */
@@ -19,15 +19,6 @@ export const ACCEPTED = `e.version <= coalesce(a.newest, b.newest,
     case when :everything = 1 or exists (select 1 from json_each(:prefixes) p
       where ${startsWith('e.event_type')} or ${startsWith('char(31) || e.aggregate_type || char(31) || e.event_type')})
       then 2147483647 else -1 end)`
-
-/** True when no row can pass, so that nobody need look. */
-export function acceptsNothing(filter: TypeFilter): boolean {
-  return (filter.names.length === 0 && filter.prefixes.length === 0) || isAllPaused(filter)
-}
-
-function isAllPaused({ except }: TypeFilter): boolean {
-  return except !== undefined && except.length > 0 && except.includes('*')
-}
 
 /** A paused type is a name of which no version is accepted, before any prefix. */
 export function filterParams(filter: TypeFilter): Params {

@@ -1,6 +1,12 @@
 import { MAX_PAYLOAD_BYTES } from '../../core/payload-limits.js'
-import type { ClaimedRow, ClaimRequest, ClaimResult, UnroutableRequest } from '../../store.js'
-import { ACCEPTED, acceptsNothing, filterParams, JOIN_NAMES, knownParams, WITH_NAMES } from './accepts.js'
+import {
+  acceptsNothing,
+  type ClaimedRow,
+  type ClaimRequest,
+  type ClaimResult,
+  type UnroutableRequest,
+} from '../../store.js'
+import { ACCEPTED, filterParams, JOIN_NAMES, knownParams, WITH_NAMES } from './accepts.js'
 import type { Connections } from './connections.js'
 import type { Connection, Params, Row, SqliteDatabase } from './driver.js'
 import type { Names } from './names.js'

@@ -1,4 +1,4 @@
-import { InvalidSettingError } from '../../core/errors.js'
+import { checkedIdentifier } from '../../core/identifier.js'
 
 /** Quoted names of everything the store owns in the database. */
 export interface Names {
@@ -13,11 +13,8 @@ export interface Names {
   readonly table: string
 }
 
-const STRICT = /^[a-z_][a-z0-9_]{0,39}$/
-
-/** Only plain lower-case identifiers are accepted, and they are quoted all the same. */
 export function namesOf(options: { table?: string | undefined }): Names {
-  const table = checked('table', options.table ?? 'outbox_event')
+  const table = checkedIdentifier('table', options.table ?? 'outbox_event', 'sqlite_')
   return {
     events: `"${table}"`,
     instances: `"${table}_instance"`,
@@ -26,12 +23,4 @@ export function namesOf(options: { table?: string | undefined }): Names {
     migrations: `"${table}_migration"`,
     table,
   }
-}
-
-function checked(setting: string, value: string): string {
-  if (typeof value === 'string' && STRICT.test(value) && !value.startsWith('sqlite_')) return value
-  throw new InvalidSettingError(
-    setting,
-    'must be a lower-case identifier of at most 40 letters, digits and underscores that does not begin with sqlite_',
-  )
 }

@@ -1,5 +1,10 @@
-import type { ClaimedRow, OrderedClaimRequest, OrderedClaimResult } from '../../store.js'
-import { ACCEPTED, acceptsNothing, filterParams, JOIN_NAMES, WITH_NAMES } from './accepts.js'
+import {
+  acceptsNothing,
+  type ClaimedRow,
+  type OrderedClaimRequest,
+  type OrderedClaimResult,
+} from '../../store.js'
+import { ACCEPTED, filterParams, JOIN_NAMES, WITH_NAMES } from './accepts.js'
 import { bySeq, claimedRow, leaseOf, SIZE } from './claim.js'
 import type { Connections } from './connections.js'
 import type { Connection, Params, Row, SqliteDatabase } from './driver.js'

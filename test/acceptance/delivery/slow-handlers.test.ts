@@ -12,7 +12,7 @@ const many = (type: string, count: number) =>
 onEveryPostgres('a handler that cannot keep up', (newWorld) => {
   it('leaves the others their workers, and gives back what it has no room for', async () => {
     const world = await newWorld()
-    const outbox = world.outbox({ poller: soon, dispatcher: { drainTimeoutMs: 1_000 } })
+    const outbox = world.outbox({ poller: soon, dispatcher: { drainTimeoutMs: 0 } })
     const handled: unknown[] = []
     outbox.on('slow', 'hangs', never, { concurrency: 1 })
     outbox.onBatch('batched', 'hangs', { size: 2 }, never)

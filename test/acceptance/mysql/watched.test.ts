@@ -146,7 +146,15 @@ onMysql("the caller's own transaction", () => {
     await outbox.publish({ type: 'x', eventId: 'same', payload: 1 }, { tx: first })
     const waiting = outbox.publish({ type: 'x', eventId: 'same', payload: 2 }, { tx: second })
     waiting.catch(() => {})
-    await new Promise((resolve) => setTimeout(resolve, 200))
+    // innodb_trx would say so by name, but it does not change while somebody keeps asking.
+    const isWaiting = async () => {
+      const [rows] = await pool.query(
+        `select 1 from information_schema.processlist where id = ? and state = 'Update' and time_ms > 50`,
+        [second.threadId],
+      )
+      return (rows as unknown[]).length > 0
+    }
+    await until(isWaiting)
     // Behind it in the index: in front of it the server itself keeps a gap.
     await outbox.enqueue({ type: 'x', eventId: 'x-other', payload: 3 })
     await outbox.publish({ type: 'x', eventId: 'y-own', payload: 4 }, { tx: first })
