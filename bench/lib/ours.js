@@ -13,6 +13,9 @@ const LATE_ID =
 const PENDING =
   "select exists (select 1 from outbox_event where status in (0, 2) and event_id > $1 and ordering_key is distinct from 'blocked') as left"
 
+/** Older rows than this are in no bench: what is to be pruned there is pruned by hand. */
+const YEAR_MS = 365 * 24 * 3_600_000
+
 export const side = { install, fill, open }
 
 function outboxOn(pool, { tuning, keepRows = false } = {}) {
@@ -21,7 +24,7 @@ function outboxOn(pool, { tuning, keepRows = false } = {}) {
     store: postgresStore(pool),
     dispatcher: { concurrency },
     poller: { batchSize, pollIntervalMs },
-    ...(keepRows ? {} : { retention: { doneMs: 0 } }),
+    retention: { doneMs: keepRows ? YEAR_MS : 0 },
     logger: silentLogger,
     ...more,
   })
