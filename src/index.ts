@@ -22,6 +22,7 @@ export type {
 } from './observe/metrics.js'
 export type { DeadLetterSelection, DeadLetters } from './outbox/dead-letters.js'
 export type { Health, OutboxStats } from './outbox/health.js'
+export type { HostedTransactions } from './outbox/hosted.js'
 export type { BatchHandlerOptions } from './outbox/registration.js'
 export type {
   DispatcherSettings,
@@ -33,4 +34,4 @@ export type {
 } from './outbox/settings.js'
 export { createOutbox, type Outbox, type OutboxPublishOptions } from './outbox.js'
 export type { EventFilter, EventRecord, EventStatusName, EventStore, SeenInstance } from './store.js'
-export type { Transaction } from './transaction.js'
+export type { SqlRow, SqlValue, Transaction, TransactionHost } from './transaction.js'

@@ -11,6 +11,7 @@ import type { BatchFunction } from './dispatcher/batcher.js'
 import type { HandlerFunction, HandlerOptions } from './dispatcher/routing.js'
 import { DeadLetters } from './outbox/dead-letters.js'
 import type { Health, OutboxStats } from './outbox/health.js'
+import { type HostedTransactions, hostedTransactions } from './outbox/hosted.js'
 import { Machinery } from './outbox/machinery.js'
 import {
   type BatchHandlerOptions,
@@ -19,9 +20,9 @@ import {
   registrationOf,
 } from './outbox/registration.js'
 import { type OutboxOptions, type Settings, settingsOf } from './outbox/settings.js'
-import { TransactionScope } from './outbox/transaction-scope.js'
+import { type Begin, type Shared, TransactionScope } from './outbox/transaction-scope.js'
 import type { EventStore } from './store.js'
-import type { Transaction } from './transaction.js'
+import type { Transaction, TransactionHost } from './transaction.js'
 
 export interface OutboxPublishOptions<Client> extends PublishOptions {
   /** The transaction to write in: one of ours, or the driver's own handle of one that the caller began. */
@@ -166,7 +167,18 @@ export class Outbox<Client = unknown> implements EventPublisher, AsyncDisposable
     if (ambient && !ambient.ended && (client === undefined || client === ambient.client)) {
       return ambient.transaction(body)
     }
-    return TransactionScope.run(this.#shared, client, body)
+    return TransactionScope.run(this.#shared, (run) => this.store.transaction(run, client), body)
+  }
+
+  /**
+   * The transactions of an ORM, with this outbox in them: `publish` inside the body writes in that transaction, and what
+   * it wrote is delivered after the commit. Inside another transaction of this outbox it becomes a savepoint.
+   */
+  transactionsOf<Tx extends object, Options = unknown>(
+    host: TransactionHost<Tx, Options>,
+  ): HostedTransactions<Tx, Options> {
+    // The store knows these transactions as HostedClient, whatever its own clients are.
+    return hostedTransactions(this.#shared as unknown as Shared<Tx>, host)
   }
 
   /** Writes the event in the surrounding transaction; NoActiveTransactionError when there is none. */
@@ -207,7 +219,8 @@ export class Outbox<Client = unknown> implements EventPublisher, AsyncDisposable
 
   /** Publishes in a short transaction of its own, whatever surrounds the call. */
   enqueue(event: PublishableEvent, options: PublishOptions = {}): Promise<EventId> {
-    return TransactionScope.run(this.#shared, undefined, (tx) => tx.publish(event, options))
+    const begin: Begin<Client> = (body) => this.store.transaction(body)
+    return TransactionScope.run(this.#shared, begin, (tx) => tx.publish(event, options))
   }
 
   /** One cycle by hand: claims a batch of what is due, handles it, and returns how many events that were. */

@@ -274,9 +274,12 @@ export interface EventStore<Client = unknown> {
    * when COMMIT was answered by ROLLBACK, and with CommitUnknownError when the answer was lost.
    */
   transaction<T>(body: (session: TransactionSession<Client>) => Promise<T>, client?: Client): Promise<T>
+  /** The server refused the commit that failed with this: the transaction is rolled back for certain. */
+  isRefusedCommit(error: unknown): boolean
   /** Rejects with TransactionEndedError when the caller's client is not inside a transaction. */
   ensureInTransaction(client: Client): Promise<void>
 
+  /** Here and wherever a transaction is meant, `client` may also be a HostedClient. */
   append(client: Client, rows: readonly AppendRow[], options: AppendOptions): Promise<AppendResult>
   /** `seq` of those of these rows that the transaction still holds. Rejects in a failed transaction. */
   findPresent(client: Client, eventIds: readonly string[]): Promise<ReadonlyMap<string, number>>

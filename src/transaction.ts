@@ -43,6 +43,31 @@ export interface TransactionSession<Client> {
   savepoint<T>(body: (inner: TransactionSession<Client>) => Promise<T>): Promise<T>
 }
 
+export type SqlValue = string | number | Uint8Array | null
+export type SqlRow = Readonly<Record<string, unknown>>
+
+/** How an ORM begins and ends its transactions, and runs a statement in one. */
+export interface TransactionHost<Tx extends object, Options = unknown> {
+  /** begin → body → commit; rolls back and rethrows when the body throws. Resolves only after the commit. */
+  transaction<T>(body: (tx: Tx) => Promise<T>, options?: Options): Promise<T>
+  /**
+   * In that transaction and no other. The placeholders are the database's own (`$1` or `?`). Rows come as objects, none
+   * for a statement that gives none; errors as the driver throws them, or with the driver's one as their `cause`.
+   */
+  query(tx: Tx, sql: string, params: readonly SqlValue[]): Promise<readonly SqlRow[]>
+}
+
+/** In the place of a client of the store: a transaction that an ORM has begun and is going to end. */
+export class HostedClient {
+  readonly host: object
+  readonly query: (sql: string, params: readonly SqlValue[]) => Promise<readonly SqlRow[]>
+
+  constructor(host: object, query: HostedClient['query']) {
+    this.host = host
+    this.query = query
+  }
+}
+
 /** The transaction that application code sees. */
 export interface Transaction<Client = unknown> extends EventPublisher {
   /** The driver's own handle, for the application's statements. */

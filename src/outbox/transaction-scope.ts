@@ -5,16 +5,25 @@ import { CommitUnknownError, TransactionEndedError } from '../core/errors.js'
 import type { EventId } from '../core/event-id.js'
 import { errorFields, type Logger } from '../observe/logger.js'
 import type { EventStore } from '../store.js'
-import type { Transaction, TransactionSession } from '../transaction.js'
+import type { HostedClient, Transaction, TransactionSession } from '../transaction.js'
 import type { Pending, Publisher } from './publisher.js'
 
 type Hook = () => unknown
 
-interface Shared<Client> {
+export interface Shared<Client> {
   readonly owner: object
   readonly store: EventStore<Client>
   readonly publisher: Publisher<Client>
   readonly logger: Logger
+}
+
+/** begin → body → commit, as EventStore.transaction does it or an ORM. */
+export type Begin<Client> = <T>(body: (session: Session<Client>) => Promise<T>) => Promise<T>
+
+/** With what the store works on, where that is not what the application sees. */
+export interface Session<Client> extends TransactionSession<Client> {
+  readonly hosted?: HostedClient
+  savepoint<T>(body: (inner: Session<Client>) => Promise<T>): Promise<T>
 }
 
 /** What one database transaction has published, shared by the nested scopes in it. */
@@ -27,7 +36,7 @@ class Ledger {
 /** The `tx` of application code: the transaction itself, or one savepoint in it. */
 export class TransactionScope<Client> implements Transaction<Client> {
   readonly #shared: Shared<Client>
-  readonly #session: TransactionSession<Client>
+  readonly #session: Session<Client>
   readonly #ledger: Ledger
   readonly #parent: TransactionScope<Client> | null
   readonly #onCommit: Hook[] = []
@@ -40,7 +49,7 @@ export class TransactionScope<Client> implements Transaction<Client> {
 
   private constructor(
     shared: Shared<Client>,
-    session: TransactionSession<Client>,
+    session: Session<Client>,
     ledger: Ledger,
     parent: TransactionScope<Client> | null,
   ) {
@@ -53,22 +62,22 @@ export class TransactionScope<Client> implements Transaction<Client> {
   /** begin → body → commit; afterwards the events are handed on, or forgotten, and the hooks run. */
   static async run<Client, T>(
     shared: Shared<Client>,
-    client: Client | undefined,
-    body: (tx: Transaction<Client>) => Promise<T>,
+    begin: Begin<Client>,
+    body: (tx: TransactionScope<Client>) => Promise<T>,
   ): Promise<T> {
     let scope = undefined as TransactionScope<Client> | undefined
     let present: readonly Pending[] = []
     let rung = false
     let result: T
     try {
-      result = await shared.store.transaction(async (session) => {
+      result = await begin(async (session) => {
         const current = new TransactionScope(shared, session, new Ledger(), null)
         scope = current
         const value = await current.#runBody(body)
         present = await current.#close()
         rung = shared.publisher.ringWith(session, present)
         return value
-      }, client)
+      })
     } catch (error) {
       if (scope) scope.#fail(!(error instanceof CommitUnknownError))
       throw error
@@ -79,6 +88,16 @@ export class TransactionScope<Client> implements Transaction<Client> {
 
   get client(): Client {
     return this.#session.client
+  }
+
+  /** The ORM whose transaction it is; undefined for one of the store's. */
+  get host(): object | undefined {
+    return this.#session.hosted?.host
+  }
+
+  /** What the store writes with. */
+  get storeClient(): Client {
+    return (this.#session.hosted as Client | undefined) ?? this.client
   }
 
   async publish(event: PublishableEvent, options: PublishOptions = {}): Promise<EventId> {
@@ -102,7 +121,7 @@ export class TransactionScope<Client> implements Transaction<Client> {
   }
 
   /** Nested calls of one scope run one after the other: they share a connection. */
-  async transaction<T>(body: (tx: Transaction<Client>) => Promise<T>): Promise<T> {
+  async transaction<T>(body: (tx: TransactionScope<Client>) => Promise<T>): Promise<T> {
     if (this.#isEnded()) throw new TransactionEndedError()
     // Called on the outer handle from inside a nested scope: it would wait for itself.
     const innermost = this.#innermost()
@@ -152,12 +171,17 @@ export class TransactionScope<Client> implements Transaction<Client> {
   }
 
   async #append(events: readonly PublishableEvent[], options: PublishOptions): Promise<EventId[]> {
-    const { ids, pending } = await this.#shared.publisher.append(this.client, events, options, this.#session)
+    const { ids, pending } = await this.#shared.publisher.append(
+      this.storeClient,
+      events,
+      options,
+      this.#session,
+    )
     this.#ledger.pending.push(...pending)
     return ids
   }
 
-  async #savepoint<T>(body: (tx: Transaction<Client>) => Promise<T>): Promise<T> {
+  async #savepoint<T>(body: (tx: TransactionScope<Client>) => Promise<T>): Promise<T> {
     let scope = undefined as TransactionScope<Client> | undefined
     try {
       const result = await this.#session.savepoint(async (session) => {
@@ -180,7 +204,7 @@ export class TransactionScope<Client> implements Transaction<Client> {
   }
 
   /** When it fails nothing more is let in, before the rollback is even sent: it would be written behind it. */
-  async #runBody<T>(body: (tx: Transaction<Client>) => Promise<T>): Promise<T> {
+  async #runBody<T>(body: (tx: TransactionScope<Client>) => Promise<T>): Promise<T> {
     try {
       return await runInTransaction(this.#shared.owner, this, () => body(this))
     } catch (error) {
@@ -208,7 +232,7 @@ export class TransactionScope<Client> implements Transaction<Client> {
     const nobodyCares = pending.length === 0 && this.#onCommit.length === 0
     if (nobodyCares || !(lostRows || this.#session.mayHaveLostRows())) return pending
     const present = await this.#shared.store.findPresent(
-      this.client,
+      this.storeClient,
       pending.map((one) => one.event.eventId),
     )
     // By number: the id of a row that is gone may have been published again.

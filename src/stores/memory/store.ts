@@ -1,5 +1,7 @@
 import { type Clock, systemClock } from '../../core/clock.js'
+import { AftercommitError } from '../../core/errors.js'
 import type { EventStore, StoreEvents } from '../../store.js'
+import { HostedClient } from '../../transaction.js'
 import { append, findPresent } from './append.js'
 import { claim, claimUnroutable } from './claim.js'
 import { MemoryClient, type Reservations } from './client.js'
@@ -76,6 +78,7 @@ export function memoryStoreOn(database: MemoryDatabase, options: MemoryStoreOpti
       await called('transaction')
       return runTransaction(client, called, body)
     },
+    isRefusedCommit: () => true,
     async ensureInTransaction(client) {
       await called('ensureInTransaction')
       void client.transaction
@@ -83,11 +86,11 @@ export function memoryStoreOn(database: MemoryDatabase, options: MemoryStoreOpti
 
     async append(client, rows, appendOptions) {
       await called('append')
-      return append(database, now, client, rows, appendOptions)
+      return append(database, now, ownClient(client), rows, appendOptions)
     },
     async findPresent(client, eventIds) {
       await called('findPresent')
-      return findPresent(database, client, eventIds)
+      return findPresent(database, ownClient(client), eventIds)
     },
 
     async claim(request) {
@@ -165,7 +168,7 @@ export function memoryStoreOn(database: MemoryDatabase, options: MemoryStoreOpti
 
     async markProcessed(client, handler, eventId) {
       await called('markProcessed')
-      return markProcessed(marks, now, client, handler, eventId)
+      return markProcessed(marks, now, ownClient(client), handler, eventId)
     },
     async isProcessed(handler, eventId) {
       await called('isProcessed')
@@ -176,4 +179,12 @@ export function memoryStoreOn(database: MemoryDatabase, options: MemoryStoreOpti
       return pruneProcessed(marks, now(), olderThanMs, limit)
     },
   }
+}
+
+function ownClient(client: MemoryClient): MemoryClient {
+  if (!(client instanceof HostedClient)) return client
+  throw new AftercommitError(
+    'UNSUPPORTED',
+    'The memory store has no database that an ORM could share. Use the store of that database.',
+  )
 }

@@ -22,11 +22,12 @@ import type {
   StoreEvents,
   UnroutableRequest,
 } from '../../store.js'
-import type { TransactionSession } from '../../transaction.js'
+import { HostedClient, type TransactionSession } from '../../transaction.js'
 import * as appending from './append.js'
 import * as claiming from './claim.js'
 import { Connection, inPool } from './connections.js'
-import { type CoreConnection, type CorePool, ignore, type Query } from './driver.js'
+import { type CoreConnection, type CorePool, ignore, type Query, refusedCommit } from './driver.js'
+import { hostedQuery, serverErrorIn } from './hosted.js'
 import * as inboxes from './inbox.js'
 import * as inspecting from './inspect.js'
 import { type Names, namesOf } from './names.js'
@@ -163,6 +164,10 @@ export class MysqlStore<Client> implements EventStore<Client> {
     await this.#on(client)
   }
 
+  isRefusedCommit(error: unknown): boolean {
+    return refusedCommit(serverErrorIn(error))
+  }
+
   async append(client: Client, rows: readonly AppendRow[], options: AppendOptions): Promise<AppendResult> {
     return appending.append(this.#sql.append, await this.#on(client), rows, options)
   }
@@ -264,6 +269,7 @@ export class MysqlStore<Client> implements EventStore<Client> {
 
   /** Only inside a transaction: one that has ended must not become an autocommit. */
   async #on(client: Client): Promise<Query> {
+    if (client instanceof HostedClient) return hostedQuery(client)
     const connection = this.#source.coreOf(client)
     await sessionOf(connection)
     return ensureInTransaction(connection)

@@ -20,12 +20,13 @@ import type {
   StoreEvents,
   UnroutableRequest,
 } from '../../store.js'
-import type { TransactionSession } from '../../transaction.js'
+import { HostedClient, type TransactionSession } from '../../transaction.js'
 import * as appending from './append.js'
 import * as claiming from './claim.js'
 import { behindPooler, Connection } from './connections.js'
 import { Doorbell } from './doorbell.js'
-import { isServerError, type PostgresDriver, type Query } from './driver.js'
+import { isServerError, type PostgresDriver, type Query, refusedCommit } from './driver.js'
+import { hostedQuery, serverErrorIn } from './hosted.js'
 import { inboxStatements } from './inbox.js'
 import * as inspecting from './inspect.js'
 import { type Names, namesOf } from './names.js'
@@ -181,6 +182,10 @@ export class PostgresStore<Client> implements EventStore<Client> {
     if (!(await this.#driver.inTransaction(client))) throw new TransactionEndedError()
   }
 
+  isRefusedCommit(error: unknown): boolean {
+    return refusedCommit(serverErrorIn(error))
+  }
+
   append(client: Client, rows: readonly AppendRow[], options: AppendOptions) {
     return appending.append(this.#sql, this.#on(client), rows, options)
   }
@@ -278,6 +283,7 @@ export class PostgresStore<Client> implements EventStore<Client> {
   readonly #settle: Query = (sql, params) => this.#settles.query(sql, params).catch(this.#explain)
 
   #on(client: Client): Query {
+    if (client instanceof HostedClient) return hostedQuery(client, this.#explain)
     return (sql, params) => this.#driver.queryOn(client, sql, params).catch(this.#explain)
   }
 

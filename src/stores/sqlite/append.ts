@@ -1,6 +1,7 @@
 import type { EventEnvelope } from '../../core/envelope.js'
 import type { AppendOptions, AppendResult, AppendRow } from '../../store.js'
-import type { Connection, Params, Row, Value } from './driver.js'
+import { Connection, type Params, type Row, type Value } from './driver.js'
+import type { Statements as Db } from './hosted.js'
 import type { Names } from './names.js'
 import { NOW } from './schema.js'
 
@@ -34,59 +35,62 @@ ${unlessPresent}`,
     remove: `delete from ${names.events} where ${byIds}`,
     present: `select event_id, seq from ${names.events} where ${byIds}`,
     /** The highest number that each connection drew. */
-    drawn: new WeakMap<Connection, number>(),
+    drawn: new WeakMap<Db, number>(),
   }
 }
 
 type Statements = ReturnType<typeof appendStatements>
 
 /** One statement for all rows. A conflicting id is reported and leaves the transaction usable. */
-export function append(
+export async function append(
   sql: Statements,
-  db: Connection,
+  db: Db,
   rows: readonly AppendRow[],
   options: AppendOptions,
-): AppendResult {
+): Promise<AppendResult> {
   if (rows.length === 0) return { seqs: new Map(), duplicates: [] }
   const twice = idsGivenTwice(rows)
   if (twice.length > 0 && options.onDuplicate === 'error') return { seqs: new Map(), duplicates: twice }
-  const seqs = insert(sql, db, rows, options.leaseMs)
+  const seqs = await insert(sql, db, rows, options.leaseMs)
   if (seqs.size === rows.length) return { seqs, duplicates: [] }
   const duplicates = [...new Set([...rows.map(idOf).filter((id) => !seqs.has(id)), ...twice])]
   if (options.onDuplicate === 'error' && seqs.size > 0) {
-    db.run(sql.remove, { ids: JSON.stringify([...seqs.keys()]) })
+    await db.run(sql.remove, { ids: JSON.stringify([...seqs.keys()]) })
     seqs.clear()
   }
   return { seqs, duplicates }
 }
 
-function insert(
+async function insert(
   sql: Statements,
-  db: Connection,
+  db: Db,
   rows: readonly AppendRow[],
   leaseMs: number,
-): Map<string, number> {
+): Promise<Map<string, number>> {
   const drawn = sql.drawn.get(db) ?? 0
   const [first] = rows
-  const inserted =
-    first && rows.length === 1
-      ? db.all(sql.one, { ...fieldsOf(first), bytes: first.event.payloadBytes, drawn, leaseMs })
-      : db.all(sql.many, { rows: JSON.stringify(rows.map(withHex)), drawn, leaseMs })
+  const inserted = await (first && rows.length === 1
+    ? db.all(sql.one, { ...fieldsOf(first), bytes: first.event.payloadBytes, drawn, leaseMs })
+    : db.all(sql.many, { rows: JSON.stringify(rows.map(withHex)), drawn, leaseMs }))
   const seqs = seqsOf(inserted)
   let highest = drawn
   for (const seq of seqs.values()) highest = Math.max(highest, seq)
   sql.drawn.set(db, highest)
-  if (first) db.isWritten = () => findPresent(sql, db, [idOf(first)]).size > 0
+  if (first && db instanceof Connection) db.isWritten = () => isPresent(sql, db, idOf(first))
   return seqs
 }
 
 /** `seq` of those of these rows that the connection sees. */
-export function findPresent(
+export async function findPresent(
   sql: Statements,
-  db: Connection,
+  db: Db,
   eventIds: readonly string[],
-): ReadonlyMap<string, number> {
-  return seqsOf(db.all(sql.present, { ids: JSON.stringify(eventIds) }))
+): Promise<ReadonlyMap<string, number>> {
+  return seqsOf(await db.all(sql.present, { ids: JSON.stringify(eventIds) }))
+}
+
+function isPresent(sql: Statements, db: Connection, eventId: string): boolean {
+  return db.all(sql.present, { ids: JSON.stringify([eventId]) }).length > 0
 }
 
 function seqsOf(rows: readonly Row[]): Map<string, number> {

@@ -14,11 +14,12 @@ import type {
   StoreCapabilities,
   UnroutableRequest,
 } from '../../store.js'
-import type { TransactionSession } from '../../transaction.js'
+import { HostedClient, type TransactionSession } from '../../transaction.js'
 import * as appending from './append.js'
 import * as claiming from './claim.js'
 import { Connections } from './connections.js'
-import { type Connection, connectionOf, type SqliteDatabase } from './driver.js'
+import { connectionOf, isDiskFailure, type SqliteDatabase } from './driver.js'
+import { hostedStatements, type Statements } from './hosted.js'
 import { inboxStatements } from './inbox.js'
 import * as inspecting from './inspect.js'
 import { type Names, namesOf } from './names.js'
@@ -109,11 +110,18 @@ export class SqliteStore<Client extends SqliteDatabase> implements EventStore<Cl
     inside(client)
   }
 
+  isRefusedCommit(error: unknown): boolean {
+    return !isDiskFailure(error)
+  }
+
   async append(client: Client, rows: readonly AppendRow[], options: AppendOptions): Promise<AppendResult> {
     return appending.append(this.#sql.append, inside(client), rows, options)
   }
 
   async findPresent(client: Client, eventIds: readonly string[]): Promise<ReadonlyMap<string, number>> {
+    if (client instanceof HostedClient) {
+      return appending.findPresent(this.#sql.append, hostedStatements(client), eventIds)
+    }
     const connection = connectionOf(client)
     if (!connection.inTransaction) throw ended(connection)
     return appending.findPresent(this.#sql.append, connection, eventIds)
@@ -197,7 +205,7 @@ export class SqliteStore<Client extends SqliteDatabase> implements EventStore<Cl
   }
 
   async markProcessed(client: Client, handler: string, eventId: string): Promise<boolean> {
-    return inside(client).all(this.#sql.inbox.mark, { handler, eventId }).length > 0
+    return (await inside(client).all(this.#sql.inbox.mark, { handler, eventId })).length > 0
   }
 
   isProcessed(handler: string, eventId: string): Promise<boolean> {
@@ -210,7 +218,8 @@ export class SqliteStore<Client extends SqliteDatabase> implements EventStore<Cl
 }
 
 /** Asked right before each statement: nothing is ever written outside of a transaction. */
-function inside<Client extends SqliteDatabase>(client: Client): Connection<Client> {
+function inside(client: SqliteDatabase | HostedClient): Statements {
+  if (client instanceof HostedClient) return hostedStatements(client)
   const connection = connectionOf(client)
   if (!connection.inTransaction) throw new TransactionEndedError()
   return connection
