@@ -65,6 +65,7 @@ function smoke() {
   const installed = npm(app, 'install', '--offline', '--no-audit', '--no-fund', tarball)
   if (installed.status !== 0) return installed
 
+  linkPeers(app)
   const doors = Object.keys(exports).map((subpath) => path.posix.join(name, subpath))
   const modules = doors.filter((door) => !door.endsWith('.json'))
   const required = doors.map((door) => `require('${door}')`).join('\n')
@@ -73,6 +74,13 @@ function smoke() {
   fs.writeFileSync(path.join(app, 'imported.mjs'), imported)
   const first = run(process.execPath, ['required.cjs'], app)
   return first.status === 0 ? run(process.execPath, ['imported.mjs'], app) : first
+}
+
+/** An application that opens the door of NestJS has NestJS. */
+function linkPeers(app) {
+  for (const peer of ['@nestjs', 'reflect-metadata', 'rxjs']) {
+    fs.symlinkSync(path.join(root, 'node_modules', peer), path.join(app, 'node_modules', peer), 'dir')
+  }
 }
 
 function tool(bin, ...args) {

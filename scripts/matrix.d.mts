@@ -17,3 +17,9 @@ export function matrixOf(runs: ReadonlyMap<string, ReadonlyMap<string, SuiteCoun
   lines: string[]
   empty: string[]
 }
+
+export function integrationsOf(
+  runs: ReadonlyMap<string, ReadonlyMap<string, SuiteCount>>,
+  names: readonly string[],
+  absent?: readonly { integration: string; database: string; reason: string }[],
+): { lines: string[]; empty: string[] }

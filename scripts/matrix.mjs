@@ -1,7 +1,11 @@
-// The matrix of conformance suites: who passed what, on which Node. Read from vitest's JSON reports.
+// The matrices of conformance suites: who passed what, on which Node, and which integration serves which database.
+// Read from vitest's JSON reports; the names come from the titles of the suites.
+import { ABSENT_INTEGRATIONS, ABSENT_ON_NODE } from './absent.mjs'
+
 const SUITE = /^(\w+) conformance: (.*)$/
-/** Where a driver cannot run, with the reason; a cell that is empty without one is a failure. */
-const ABSENT = [{ subject: /node:sqlite|better-sqlite3/, run: /^v20\./, reason: 'needs Node 22' }]
+/** `Drizzle with postgres.js, PostgreSQL`; without the driver where there is one only. */
+const INTEGRATION = /^(\w+)(?: with .+)?, (.+)$/
+const DATABASES = ['PostgreSQL', 'MariaDB', 'SQLite']
 
 /** @returns {Map<string, { passed: number, failed: number, skipped: number }>} by `suite\nsubject` */
 export function countSuites(testResults) {
@@ -10,10 +14,8 @@ export function countSuites(testResults) {
     for (const { ancestorTitles, status } of assertionResults) {
       const [, suite, subject] = ancestorTitles.map((title) => SUITE.exec(title)).find(Boolean) ?? []
       if (suite === undefined) continue
-      const key = `${suite}\n${subject}`
-      const count = counts.get(key) ?? { passed: 0, failed: 0, skipped: 0 }
+      const count = countIn(counts, `${suite}\n${subject}`)
       count[status === 'passed' ? 'passed' : status === 'failed' ? 'failed' : 'skipped']++
-      counts.set(key, count)
     }
   }
   return counts
@@ -22,29 +24,81 @@ export function countSuites(testResults) {
 /** `runs`: for each version of Node its counts. Answers the lines to print, and which cells are empty without a reason. */
 export function matrixOf(runs) {
   const versions = [...runs.keys()]
-  const keys = [...new Set([...runs.values()].flatMap((counts) => [...counts.keys()]))]
+  const keys = [...new Set([...runs.values()].flatMap((counts) => [...counts.keys()]))].sort(bySuite)
   const empty = []
   const cell = (key, version) => {
     const count = runs.get(version)?.get(key)
-    const subject = key.split('\n')[1]
-    if (!count) {
-      const known = ABSENT.find((one) => one.subject.test(subject) && one.run.test(version))
-      if (!known) empty.push(`${subject} on Node ${version}`)
-      return known ? `– (${known.reason})` : 'missing'
-    }
-    const parts = [`${count.passed} passed`]
-    if (count.failed > 0) parts.push(`${count.failed} FAILED`)
-    if (count.skipped > 0) parts.push(`${count.skipped} skipped`)
-    return parts.join(', ')
+    if (count) return textOf(count)
+    const [suite, subject] = key.split('\n')
+    const known = ABSENT_ON_NODE.find((one) => one.subject.test(subject) && one.run.test(version))
+    if (!known) empty.push(`${suite} conformance of ${subject} on Node ${version}`)
+    return known ? `– (${known.reason})` : 'missing'
   }
-  const rows = keys.map((key) => [key.split('\n')[1], ...versions.map((version) => cell(key, version))])
-  const table = [['Conformance', ...versions.map((version) => `Node ${version}`)], ...rows]
+  const rows = keys.map((key) => [...key.split('\n'), ...versions.map((version) => cell(key, version))])
+  const heading = ['Suite', 'Subject', ...versions.map((version) => `Node ${version}`)]
+  return { lines: rows.length > 0 ? linesOf([heading, ...rows]) : [], empty }
+}
+
+/**
+ * The sums over drivers and versions of Node, for each of `names` (files of src/transactions: `mikro-orm`) and whatever
+ * else has run. A cell in which nothing was even tried is empty.
+ */
+export function integrationsOf(runs, names, absent = ABSENT_INTEGRATIONS) {
+  const counts = new Map()
+  const titles = new Map(names.map((name) => [plain(name), name]))
+  for (const [key, count] of [...runs.values()].flatMap((one) => [...one])) {
+    const [suite, subject] = key.split('\n')
+    const [, integration, database] = (suite === 'transaction' && INTEGRATION.exec(subject)) || []
+    if (integration === undefined) continue
+    titles.set(plain(integration), integration)
+    const sum = countIn(counts, `${plain(integration)}\n${database}`)
+    for (const name of Object.keys(sum)) sum[name] += count[name]
+  }
+  if (counts.size === 0) return { lines: [], empty: [] }
+  const empty = []
+  const cell = (name, database) => {
+    const count = counts.get(`${name}\n${database}`)
+    if (count) return textOf(count)
+    const known = absent.find((one) => plain(one.integration) === name && one.database === database)
+    if (!known) empty.push(`transaction conformance of ${titles.get(name)} on ${database}`)
+    return known ? `– (${known.reason})` : 'missing'
+  }
+  const rows = [...titles].map(([name, title]) => [
+    title,
+    ...DATABASES.map((database) => cell(name, database)),
+  ])
+  return { lines: linesOf([['Transactions', ...DATABASES], ...rows]), empty }
+}
+
+function countIn(counts, key) {
+  const count = counts.get(key) ?? { passed: 0, failed: 0, skipped: 0 }
+  counts.set(key, count)
+  return count
+}
+
+/** Suites together, subjects as they came. */
+function bySuite(one, other) {
+  const [suite, otherSuite] = [one, other].map((key) => key.split('\n')[0])
+  return suite < otherSuite ? -1 : suite > otherSuite ? 1 : 0
+}
+
+function plain(name) {
+  return name.toLowerCase().replace(/[^a-z0-9]/g, '')
+}
+
+function textOf(count) {
+  const parts = [`${count.passed} passed`]
+  if (count.failed > 0) parts.push(`${count.failed} FAILED`)
+  if (count.skipped > 0) parts.push(`${count.skipped} skipped`)
+  return parts.join(', ')
+}
+
+function linesOf(table) {
   const widths = table[0].map((_, column) => Math.max(...table.map((row) => row[column].length)))
-  const lines = table.map((row) =>
+  return table.map((row) =>
     row
       .map((text, n) => text.padEnd(widths[n]))
       .join('  ')
       .trimEnd(),
   )
-  return { lines: rows.length > 0 ? lines : [], empty }
 }

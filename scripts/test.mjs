@@ -4,7 +4,7 @@ import { spawnSync } from 'node:child_process'
 import fs from 'node:fs'
 import os from 'node:os'
 import path from 'node:path'
-import { countSuites, matrixOf } from './matrix.mjs'
+import { countSuites, integrationsOf, matrixOf } from './matrix.mjs'
 import { environmentFor, findNode24 } from './node-24.mjs'
 
 const root = path.resolve(import.meta.dirname, '..')
@@ -55,8 +55,13 @@ function count(report, status, version) {
 
 /** With the whole suite an empty cell is a failure; with a part of it there are many. */
 function printMatrix() {
-  const { lines, empty } = matrixOf(suites)
-  if (lines.length > 0) console.log(`\n${lines.join('\n')}\n`)
+  const integrations = fs
+    .readdirSync(path.join(root, 'src', 'transactions'))
+    .filter((file) => file.endsWith('.ts') && !file.endsWith('.test.ts'))
+    .map((file) => file.replace(/\.ts$/, ''))
+  const matrices = [matrixOf(suites), integrationsOf(suites, integrations)]
+  for (const { lines } of matrices) if (lines.length > 0) console.log(`\n${lines.join('\n')}\n`)
+  const empty = matrices.flatMap((matrix) => matrix.empty)
   if (process.argv.length > 2 || empty.length === 0) return
   failures.push(...empty.map((cell) => `- the conformance suite was not run: ${cell}`))
   total.failed += empty.length

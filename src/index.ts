@@ -22,7 +22,6 @@ export type {
 } from './observe/metrics.js'
 export type { DeadLetterSelection, DeadLetters } from './outbox/dead-letters.js'
 export type { Health, OutboxStats } from './outbox/health.js'
-export type { HostedTransactions } from './outbox/hosted.js'
 export type { BatchHandlerOptions } from './outbox/registration.js'
 export type {
   DispatcherSettings,
@@ -34,4 +33,11 @@ export type {
 } from './outbox/settings.js'
 export { createOutbox, type Outbox, type OutboxPublishOptions } from './outbox.js'
 export type { EventFilter, EventRecord, EventStatusName, EventStore, SeenInstance } from './store.js'
-export type { SqlRow, SqlValue, Transaction, TransactionHost } from './transaction.js'
+export type {
+  HostedTransactions,
+  SqlRow,
+  SqlValue,
+  Transaction,
+  TransactionHost,
+  TransactionsOf,
+} from './transaction.js'

@@ -11,7 +11,7 @@ import type { BatchFunction } from './dispatcher/batcher.js'
 import type { HandlerFunction, HandlerOptions } from './dispatcher/routing.js'
 import { DeadLetters } from './outbox/dead-letters.js'
 import type { Health, OutboxStats } from './outbox/health.js'
-import { type HostedTransactions, hostedTransactions } from './outbox/hosted.js'
+import { hostedTransactions } from './outbox/hosted.js'
 import { Machinery } from './outbox/machinery.js'
 import {
   type BatchHandlerOptions,
@@ -22,7 +22,7 @@ import {
 import { type OutboxOptions, type Settings, settingsOf } from './outbox/settings.js'
 import { type Begin, type Shared, TransactionScope } from './outbox/transaction-scope.js'
 import type { EventStore } from './store.js'
-import type { Transaction, TransactionHost } from './transaction.js'
+import type { HostedTransactions, Transaction, TransactionHost } from './transaction.js'
 
 export interface OutboxPublishOptions<Client> extends PublishOptions {
   /** The transaction to write in: one of ours, or the driver's own handle of one that the caller began. */

@@ -1,7 +1,7 @@
 import type { EventPublisher, PublishOptions } from './bus.js'
 import type { PublishableEvent } from './core/domain-event.js'
 import type { EventId } from './core/event-id.js'
-import type { AppendRow } from './store.js'
+import type { AppendRow, EventStore } from './store.js'
 
 /** Rows that need not be written at once. */
 export interface LateAppend {
@@ -55,6 +55,13 @@ export interface TransactionHost<Tx extends object, Options = unknown> {
    * for a statement that gives none; errors as the driver throws them, or with the driver's one as their `cause`.
    */
   query(tx: Tx, sql: string, params: readonly SqlValue[]): Promise<readonly SqlRow[]>
+  /** For an ORM that keeps writes back until the commit: sends them. Called behind the body, still in the transaction. */
+  flush?(tx: Tx): Promise<unknown>
+  /**
+   * For an ORM whose nested transactions have a handle of their own, or undo more than rows: a savepoint around the body,
+   * rolled back when the body throws. Without it SAVEPOINT and ROLLBACK TO are sent as statements.
+   */
+  savepoint?<T>(tx: Tx, body: (inner: Tx) => Promise<T>): Promise<T>
 }
 
 /** In the place of a client of the store: a transaction that an ORM has begun and is going to end. */
@@ -80,4 +87,23 @@ export interface Transaction<Client = unknown> extends EventPublisher {
   afterCommit(callback: () => unknown): void
   /** Called after a rollback, of this transaction or of the savepoint it was registered in. */
   afterRollback(callback: () => unknown): void
+}
+
+/**
+ * Runs a transaction of the ORM with the outbox in it; the second argument of the body is the outbox's side of it, with
+ * `publish` and the hooks. `exactlyOnce` takes it in the place of an outbox.
+ */
+export interface HostedTransactions<Tx extends object, Options = unknown> {
+  <T>(body: (tx: Tx, scope: Transaction<Tx>) => Promise<T>, options?: Options): Promise<T>
+  transaction<T>(body: (tx: Transaction<Tx>) => Promise<T>): Promise<T>
+  readonly store: Pick<EventStore, 'isProcessed' | 'pruneProcessed'> & {
+    markProcessed(tx: Tx, handler: string, eventId: string): Promise<boolean>
+  }
+}
+
+/** What an integration needs of an outbox; every outbox has it. */
+export interface TransactionsOf {
+  transactionsOf<Tx extends object, Options = unknown>(
+    host: TransactionHost<Tx, Options>,
+  ): HostedTransactions<Tx, Options>
 }

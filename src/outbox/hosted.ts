@@ -1,20 +1,13 @@
 import { currentTransaction } from '../ambient.js'
 import { CommitUnknownError, TransactionEndedError, TransactionRolledBackError } from '../core/errors.js'
 import type { EventStore } from '../store.js'
-import { HostedClient, type Transaction, type TransactionHost } from '../transaction.js'
+import {
+  HostedClient,
+  type HostedTransactions,
+  type Transaction,
+  type TransactionHost,
+} from '../transaction.js'
 import { type Begin, type Session, type Shared, TransactionScope } from './transaction-scope.js'
-
-/**
- * Runs a transaction of the ORM with the outbox in it; the second argument of the body is the outbox's side of it, with
- * `publish` and the hooks. `exactlyOnce` takes it in the place of an outbox.
- */
-export interface HostedTransactions<Tx extends object, Options = unknown> {
-  <T>(body: (tx: Tx, scope: Transaction<Tx>) => Promise<T>, options?: Options): Promise<T>
-  transaction<T>(body: (tx: Transaction<Tx>) => Promise<T>): Promise<T>
-  readonly store: Pick<EventStore, 'isProcessed' | 'pruneProcessed'> & {
-    markProcessed(tx: Tx, handler: string, eventId: string): Promise<boolean>
-  }
-}
 
 export function hostedTransactions<Tx extends object, Options>(
   shared: Shared<Tx>,
@@ -23,13 +16,17 @@ export function hostedTransactions<Tx extends object, Options>(
   const { store, owner } = shared
   /** By the handle that the application has. */
   const open = new WeakMap<Tx, TransactionScope<Tx>>()
+  const entering =
+    <T>(body: (tx: TransactionScope<Tx>) => Promise<T>) =>
+    (scope: TransactionScope<Tx>) => {
+      // An inner one may have a handle of its own, or that of the outer one, which goes on afterwards.
+      if (open.get(scope.client)?.ended !== false) open.set(scope.client, scope)
+      return body(scope)
+    }
   const run = <T>(body: (tx: TransactionScope<Tx>) => Promise<T>, options?: Options): Promise<T> => {
     const ambient = currentTransaction(owner) as TransactionScope<Tx> | undefined
-    if (ambient && !ambient.ended && ambient.host === host) return ambient.transaction(body)
-    return TransactionScope.run(shared, beginOn(host, store, options), (scope) => {
-      open.set(scope.client, scope)
-      return body(scope)
-    })
+    if (ambient && !ambient.ended && ambient.host === host) return ambient.transaction(entering(body))
+    return TransactionScope.run(shared, beginOn(host, store, options), entering(body))
   }
   return Object.assign(
     <T>(body: (tx: Tx, scope: Transaction<Tx>) => Promise<T>, options?: Options) =>
@@ -57,22 +54,33 @@ function beginOn<Tx extends object, Options>(
 ): Begin<Tx> {
   return async <T>(body: (session: Session<Tx>) => Promise<T>): Promise<T> => {
     let isBodyDone = false
+    let running: Promise<T> | undefined
+    const run = async (tx: Tx): Promise<T> => {
+      isBodyDone = false
+      const state = { isOver: false }
+      try {
+        const result = await body(sessionOf(host, tx, state))
+        isBodyDone = true
+        return result
+      } finally {
+        state.isOver = true
+      }
+    }
+    let result: T
     try {
-      return await host.transaction(async (tx) => {
-        isBodyDone = false
-        const state = { isOver: false }
-        try {
-          const result = await body(sessionOf(host, tx, state))
-          isBodyDone = true
-          return result
-        } finally {
-          state.isOver = true
-        }
+      result = await host.transaction((tx) => {
+        running = run(tx)
+        return running
       }, options)
     } catch (error) {
       if (isBodyDone && !store.isRefusedCommit(error)) throw new CommitUnknownError(error)
       throw error
     }
+    // Where the body can end the transaction by hand, the ORM does not care for its error, or for its end.
+    await running?.catch((error) => {
+      throw new CommitUnknownError(error)
+    })
+    return result
   }
 }
 
@@ -82,28 +90,41 @@ function sessionOf<Tx extends object, Options>(
   state: { readonly isOver: boolean },
 ): Session<Tx> {
   let savepoints = 0
-  const run: HostedClient['query'] = async (sql, params) => {
-    if (state.isOver) throw new TransactionEndedError()
-    return host.query(tx, sql, params)
+  let last: Promise<unknown> = Promise.resolve()
+  // One after the other: not every driver takes a statement while another one is under way.
+  const run: HostedClient['query'] = (sql, params) => {
+    const answer = last.then(() => {
+      if (state.isOver) throw new TransactionEndedError()
+      return host.query(tx, sql, params)
+    })
+    last = answer.catch(() => {})
+    return answer
   }
-  const session: Session<Tx> = {
-    client: tx,
-    hosted: new HostedClient(host, run),
+  const hosted = new HostedClient(host, run)
+  const bySavepoint = async <T>(body: () => Promise<T>): Promise<T> => {
+    const name = `aftercommit_${++savepoints}`
+    await run(`SAVEPOINT ${name}`, [])
+    try {
+      const result = await body()
+      await run(`RELEASE SAVEPOINT ${name}`, [])
+      return result
+    } catch (error) {
+      await run(`ROLLBACK TO SAVEPOINT ${name}`, []).catch((cause) => {
+        throw new TransactionRolledBackError(cause)
+      })
+      throw error
+    }
+  }
+  // Statements of ours go through the outermost handle, also inside of a nested one: the connection is the same.
+  const sessionFor = (client: Tx): Session<Tx> => ({
+    client,
+    hosted,
     mayHaveLostRows: () => true,
-    async savepoint(body) {
-      const name = `aftercommit_${++savepoints}`
-      await run(`SAVEPOINT ${name}`, [])
-      try {
-        const result = await body(session)
-        await run(`RELEASE SAVEPOINT ${name}`, [])
-        return result
-      } catch (error) {
-        await run(`ROLLBACK TO SAVEPOINT ${name}`, []).catch((cause) => {
-          throw new TransactionRolledBackError(cause)
-        })
-        throw error
-      }
-    },
-  }
-  return session
+    flush: async () => host.flush?.(client),
+    savepoint: (body) =>
+      host.savepoint
+        ? host.savepoint(client, (inner) => body(sessionFor(inner)))
+        : bySavepoint(() => body(sessionFor(client))),
+  })
+  return sessionFor(tx)
 }

@@ -23,6 +23,8 @@ export type Begin<Client> = <T>(body: (session: Session<Client>) => Promise<T>) 
 /** With what the store works on, where that is not what the application sees. */
 export interface Session<Client> extends TransactionSession<Client> {
   readonly hosted?: HostedClient
+  /** Sends what is kept back until the commit; what is published meanwhile belongs to the transaction. */
+  flush?(): Promise<unknown>
   savepoint<T>(body: (inner: Session<Client>) => Promise<T>): Promise<T>
 }
 
@@ -206,7 +208,11 @@ export class TransactionScope<Client> implements Transaction<Client> {
   /** When it fails nothing more is let in, before the rollback is even sent: it would be written behind it. */
   async #runBody<T>(body: (tx: TransactionScope<Client>) => Promise<T>): Promise<T> {
     try {
-      return await runInTransaction(this.#shared.owner, this, () => body(this))
+      return await runInTransaction(this.#shared.owner, this, async () => {
+        const value = await body(this)
+        await this.#session.flush?.()
+        return value
+      })
     } catch (error) {
       this.#ended = true
       await this.#quiet()

@@ -21,4 +21,10 @@ export {
   TestOutbox,
   type TestOutboxOptions,
 } from './test-outbox.js'
+export {
+  type TransactionConformanceOptions,
+  type TransactionNeed,
+  type TransactionWorld,
+  transactionConformance,
+} from './transaction-conformance/index.js'
 export { VirtualClock } from './virtual-clock.js'

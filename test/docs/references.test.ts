@@ -3,7 +3,8 @@ import path from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { ROOT } from './snippets.js'
 
-const PAGES = ['README.md', ...fs.readdirSync(path.join(ROOT, 'docs')).map((name) => `docs/${name}`)]
+const DOCS = fs.readdirSync(path.join(ROOT, 'docs'), { recursive: true, encoding: 'utf8' })
+const PAGES = ['README.md', ...DOCS.filter((name) => name.endsWith('.md')).map((name) => `docs/${name}`)]
 
 /** Text outside of fenced blocks. */
 function proseOf(page: string): string {

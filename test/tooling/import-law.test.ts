@@ -68,6 +68,19 @@ describe('the import law', () => {
     expect(checkImportLaw(src).map((line) => line.split('  ')[0])).toEqual(['core/id.ts:1', 'outbox.ts:2'])
   })
 
+  it('allows NestJS where its module is written, and nothing else there', () => {
+    write({
+      'integrations/nestjs.ts': "import { Module } from '@nestjs/common'\nimport pg from 'pg'\n",
+      'integrations/fastify.ts': "import { Module } from '@nestjs/common'\n",
+      'outbox.ts': "import { a } from './integrations/fastify.js'\n",
+    })
+    expect(checkImportLaw(src).map((line) => line.split('  ')[0])).toEqual([
+      'integrations/fastify.ts:1',
+      'integrations/nestjs.ts:2',
+      'outbox.ts:1',
+    ])
+  })
+
   it('reports a cycle of value imports, and none of type imports', () => {
     write({
       'core/a.ts': "import { b } from './b.js'\n",

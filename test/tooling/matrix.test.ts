@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest'
-import { countSuites, matrixOf } from '../../scripts/matrix.mjs'
+import { countSuites, integrationsOf, matrixOf } from '../../scripts/matrix.mjs'
 
 const test = (status: string, ...ancestorTitles: string[]) => ({ status, ancestorTitles })
 const report = (...assertionResults: ReturnType<typeof test>[]) => countSuites([{ assertionResults }])
@@ -27,9 +27,9 @@ it('prints a row for each subject, and finds cells that are empty without a reas
     ]),
   )
   expect(lines).toEqual([
-    'Conformance            Node v20.1.0       Node v24.1.0',
-    'pg                     1 passed           1 passed, 1 skipped',
-    'SQLite by node:sqlite  – (needs Node 22)  1 passed',
+    'Suite  Subject                Node v20.1.0       Node v24.1.0',
+    'store  pg                     1 passed           1 passed, 1 skipped',
+    'store  SQLite by node:sqlite  – (needs Node 22)  1 passed',
   ])
   expect(empty).toEqual([])
   expect(
@@ -39,9 +39,34 @@ it('prints a row for each subject, and finds cells that are empty without a reas
         ['v24.1.0', report()],
       ]),
     ).empty,
-  ).toEqual(['pg on Node v24.1.0'])
+  ).toEqual(['store conformance of pg on Node v24.1.0'])
+})
+
+it('prints which integration serves which database, over all drivers and versions of Node', () => {
+  const orm = (title: string, status = 'passed') => test(status, `transaction conformance: ${title}`, 'theme')
+  const runs = new Map([
+    ['v20.1.0', report(orm('MyOrm with a, PostgreSQL'), orm('MyOrm with b, PostgreSQL', 'failed'))],
+    [
+      'v24.1.0',
+      report(orm('MyOrm with a, PostgreSQL'), orm('MyOrm, MariaDB', 'skipped'), orm('a plain host')),
+    ],
+  ])
+  const absent = [{ integration: 'my-orm', database: 'SQLite', reason: 'it cannot' }]
+  expect(integrationsOf(runs, ['my-orm'], absent)).toEqual({
+    lines: [
+      'Transactions  PostgreSQL          MariaDB              SQLite',
+      'MyOrm         2 passed, 1 FAILED  0 passed, 1 skipped  – (it cannot)',
+    ],
+    empty: [],
+  })
+  expect(integrationsOf(runs, ['my-orm', 'other'], absent).empty).toEqual([
+    'transaction conformance of other on PostgreSQL',
+    'transaction conformance of other on MariaDB',
+    'transaction conformance of other on SQLite',
+  ])
 })
 
 it('prints nothing when no suite was run', () => {
+  expect(integrationsOf(new Map([['v20.1.0', report()]]), ['my-orm']).lines).toEqual([])
   expect(matrixOf(new Map([['v20.1.0', report()]])).lines).toEqual([])
 })

@@ -147,17 +147,21 @@ async function write(
       throw isNullIn('version', error) ? new TransactionEndedError() : error
     })
     await undoOutside(sql, query, rows, answer)
-    seqs.set(idOf(first), answer.insertId)
-    return
+    if (answer.insertId !== null) {
+      seqs.set(idOf(first), answer.insertId)
+      return
+    }
+  } else {
+    const answer = await query(sql.many, [`[${rows.map((row) => jsonOf(row, leaseMs)).join(',')}]`])
+    if (answer.affected === 0) throw new TransactionEndedError()
+    await undoOutside(sql, query, rows, answer)
   }
-  const answer = await query(sql.many, [`[${rows.map((row) => jsonOf(row, leaseMs)).join(',')}]`])
-  if (answer.affected === 0) throw new TransactionEndedError()
-  await undoOutside(sql, query, rows, answer)
   const written = await findPresent(sql, query, rows.map(idOf)).catch(async (error) => {
     // All or nothing: nobody is going to hear of them.
     if (survives(error)) await query(sql.remove, [JSON.stringify(rows.map(idOf))])
     throw error
   })
+  if (written.size === 0) throw new TransactionEndedError()
   for (const [id, seq] of written) seqs.set(id, seq)
 }
 

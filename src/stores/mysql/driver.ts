@@ -42,7 +42,8 @@ export type Param = string | number | Uint8Array | null
 export interface Answer {
   readonly rows: readonly Row[]
   readonly affected: number
-  readonly insertId: number
+  /** Null when nobody told. */
+  readonly insertId: number | null
   /** Whether the session is inside a transaction behind the statement; null when the answer does not say. */
   readonly inTransaction: boolean | null
 }

@@ -1,21 +1,23 @@
 import type { HostedClient } from '../../transaction.js'
 import { isServerError, type Query } from './driver.js'
 
-const WRITES = /^\s*(insert|update|delete)/i
+const UNTOLD = -1
 
-/** Statements inside a transaction of an ORM, which may not pass on what the server answers to a write. */
+/**
+ * Statements inside a transaction of an ORM, which may not pass on what the server answers to a write. To ask for it with
+ * a second statement would not do: one of the application's may come between the two.
+ */
 export function hostedQuery({ query }: HostedClient): Query {
-  const run = async (sql: string, params: Parameters<typeof query>[1]) => {
+  return async (sql, params = []) => {
     const rows = await query(sql, params).catch((error) => {
       throw serverErrorIn(error)
     })
-    return rows.map((row) => Object.values(row))
-  }
-  return async (sql, params = []) => {
-    const rows = await run(sql, params)
-    if (!WRITES.test(sql)) return { rows, affected: 0, insertId: 0, inTransaction: null }
-    const [answer = []] = await run('select row_count() as affected, last_insert_id() as id', [])
-    return { rows: [], affected: Number(answer[0]), insertId: Number(answer[1]), inTransaction: null }
+    return {
+      rows: rows.map((row) => Object.values(row)),
+      affected: UNTOLD,
+      insertId: null,
+      inTransaction: null,
+    }
   }
 }
 

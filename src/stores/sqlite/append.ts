@@ -93,8 +93,9 @@ function isPresent(sql: Statements, db: Connection, eventId: string): boolean {
   return db.all(sql.present, { ids: JSON.stringify([eventId]) }).length > 0
 }
 
+/** By position: an ORM may have renamed the columns. */
 function seqsOf(rows: readonly Row[]): Map<string, number> {
-  return new Map(rows.map((row) => [String(row.event_id), Number(row.seq)]))
+  return new Map(rows.map((row) => Object.values(row)).map(([id, seq]) => [String(id), Number(seq)]))
 }
 
 function idOf({ event }: AppendRow): string {

@@ -122,6 +122,17 @@ export function isDiskFailure(error: unknown): boolean {
   return hasCode(error, IOERR, 'SQLITE_IOERR')
 }
 
+/** What SQLite itself reported, perhaps wrapped in an error of an ORM; undefined when it is somebody else's error. */
+export function sqliteErrorIn(error: unknown): unknown {
+  let cause = error
+  for (let depth = 0; depth < 10 && typeof cause === 'object' && cause !== null; depth++) {
+    const { code, errcode } = cause as { code?: unknown; errcode?: unknown }
+    if (typeof errcode === 'number' || (typeof code === 'string' && code.startsWith('SQLITE_'))) return cause
+    cause = (cause as { cause?: unknown }).cause
+  }
+  return undefined
+}
+
 /** better-sqlite3 and libsql name the code, node:sqlite numbers it; its extensions are in the higher bits. */
 function hasCode(error: unknown, primary: number, name: string): boolean {
   if (typeof error !== 'object' || error === null) return false

@@ -18,7 +18,7 @@ import { HostedClient, type TransactionSession } from '../../transaction.js'
 import * as appending from './append.js'
 import * as claiming from './claim.js'
 import { Connections } from './connections.js'
-import { connectionOf, isDiskFailure, type SqliteDatabase } from './driver.js'
+import { connectionOf, isDiskFailure, type SqliteDatabase, sqliteErrorIn } from './driver.js'
 import { hostedStatements, type Statements } from './hosted.js'
 import { inboxStatements } from './inbox.js'
 import * as inspecting from './inspect.js'
@@ -111,7 +111,8 @@ export class SqliteStore<Client extends SqliteDatabase> implements EventStore<Cl
   }
 
   isRefusedCommit(error: unknown): boolean {
-    return !isDiskFailure(error)
+    const reported = sqliteErrorIn(error)
+    return reported !== undefined && !isDiskFailure(reported)
   }
 
   async append(client: Client, rows: readonly AppendRow[], options: AppendOptions): Promise<AppendResult> {

@@ -1,12 +1,7 @@
 import type { EventStore, StoreCapabilities } from '../../store.js'
+import type { ConformanceRunner } from '../themes.js'
 
-/** The functions of vitest, jest, node:test or mocha, handed in so that this package needs none of them. */
-export interface ConformanceRunner {
-  describe(name: string, body: () => void): unknown
-  it(name: string, body: (...context: unknown[]) => Promise<void>): unknown
-  beforeEach(body: () => Promise<void>): unknown
-  afterEach(body: () => Promise<void>): unknown
-}
+export type { ConformanceRunner }
 
 /** A transaction that the caller began with its own means. */
 export interface CallerTransaction<Client> {

@@ -1,0 +1,5 @@
+import type { EventEnvelope } from 'aftercommit'
+
+export function logAccountCreated({ payload }: EventEnvelope<{ email: string }>): void {
+  console.log(`LogAccountCreated: ${payload.email}`)
+}

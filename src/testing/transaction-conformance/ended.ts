@@ -1,0 +1,87 @@
+import assert from 'node:assert/strict'
+import type { Transaction } from '../../transaction.js'
+import { type Harness, hasCode, named } from './harness.js'
+import type { Theme } from './suite.js'
+
+const isEnded = hasCode('TRANSACTION_ENDED')
+
+function gate() {
+  let open = () => {}
+  const opened = new Promise<void>((resolve) => {
+    open = resolve
+  })
+  return { opened, open: () => open() }
+}
+
+/** Runs a transaction to its end, one way or the other, and answers the scope that it had. */
+async function over<Tx extends object, Options>(
+  h: Harness<Tx, Options>,
+  how: 'commits' | 'rolls back',
+  during: (scope: Transaction<Tx>) => unknown = () => {},
+): Promise<Transaction<Tx>> {
+  let kept: Transaction<Tx> | undefined
+  const result = h.transaction(async (tx, scope) => {
+    kept = scope
+    await h.world.insert(tx, h.id())
+    during(scope)
+    if (how === 'rolls back') throw new Error('roll back')
+  })
+  if (how === 'commits') await result
+  else await assert.rejects(result, /roll back/)
+  assert.ok(kept)
+  return kept
+}
+
+export const ended: Theme = {
+  name: 'ended',
+  define(test) {
+    for (const how of ['commits', 'rolls back'] as const) {
+      test(`a floating promise that publishes after the transaction ${how} is refused`, async (h) => {
+        const goOn = gate()
+        let late: Promise<unknown> = Promise.resolve()
+        await over(h, how, () => {
+          late = goOn.opened.then(() => h.publish('late'))
+          late.catch(() => {})
+        })
+        goOn.open()
+        await assert.rejects(late, isEnded)
+        assert.deepEqual(await h.names(), [])
+      })
+
+      test(`the scope is of no use after the transaction ${how}`, async (h) => {
+        const scope = await over(h, how)
+        await assert.rejects(scope.publish(named('late')), isEnded)
+        await assert.rejects(scope.publishAll([named('late')]), isEnded)
+        await assert.rejects(h.outbox.publish(named('late'), { tx: scope }), isEnded)
+        await assert.rejects(
+          scope.transaction(() => scope.publish(named('late'))),
+          isEnded,
+        )
+        assert.throws(() => scope.afterCommit(() => {}), isEnded)
+        assert.throws(() => scope.afterRollback(() => {}), isEnded)
+        assert.deepEqual(await h.names(), [])
+      })
+    }
+
+    test('a publish under way when the body throws is not written', async (h) => {
+      let floating: Promise<unknown> = Promise.resolve()
+      const result = h.transaction(async () => {
+        floating = h.publish('never')
+        floating.catch(() => {})
+        throw new Error('roll back')
+      })
+      await assert.rejects(result, /roll back/)
+      await floating.catch(() => {})
+      assert.deepEqual(await h.names(), [])
+    })
+
+    test('a late one does not get into the next transaction on the same connection', async (h) => {
+      const scope = await over(h, 'commits')
+      await h.transaction(async () => {
+        await h.publish('next')
+        await assert.rejects(scope.publish(named('late')), isEnded)
+      })
+      assert.deepEqual(await h.names(), ['next'])
+    })
+  },
+}

@@ -1,0 +1,156 @@
+import assert from 'node:assert/strict'
+import { hasCode } from './harness.js'
+import type { Theme } from './suite.js'
+
+export const failures: Theme = {
+  name: 'failures',
+  define(test) {
+    test('an error of a statement surfaces as the ORM threw it, and nothing is announced', async (h) => {
+      await h.start()
+      const id = h.id()
+      let thrown: unknown
+      const result = h.transaction(async (tx) => {
+        await h.world.insert(tx, id)
+        await h.publish('never')
+        await h.world.fail(tx).catch((error) => {
+          thrown = error
+          throw error
+        })
+      })
+      await assert.rejects(result, (error) => error === thrown)
+      assert.ok(thrown instanceof Error)
+      assert.ok(!(await h.isCommitted(id)))
+      await h.onlyHot()
+    })
+
+    test(
+      'a swallowed error of a statement, and then a commit: nothing is announced, and the caller learns of it',
+      async (h) => {
+        await h.start()
+        const id = h.id()
+        const called: string[] = []
+        const result = h.transaction(async (tx, scope) => {
+          scope.afterCommit(() => called.push('committed'))
+          scope.afterRollback(() => called.push('rolled back'))
+          await h.world.insert(tx, id)
+          await h.publish('never')
+          await h.world.fail(tx).catch(() => {})
+        })
+        await assert.rejects(result, hasCode('TRANSACTION_ROLLED_BACK'))
+        assert.deepEqual(called, ['rolled back'])
+        assert.ok(!(await h.isCommitted(id)))
+        await h.onlyHot()
+      },
+      'refuses the commit',
+    )
+
+    test(
+      'publishing after a swallowed error fails, and so does the transaction',
+      async (h) => {
+        await h.start()
+        const result = h.transaction(async (tx) => {
+          await h.world.fail(tx).catch(() => {})
+          await h.publish('never')
+        })
+        await assert.rejects(result)
+        await h.onlyHot()
+      },
+      'refuses the commit',
+    )
+
+    test(
+      'a swallowed error inside of a savepoint costs what the savepoint held',
+      async (h) => {
+        await h.start()
+        await h.transaction(async (tx) => {
+          await h.publish('outer')
+          const inner = h.transaction(async (innerTx) => {
+            await h.publish('never')
+            await h.world.fail(innerTx).catch(() => {})
+          })
+          await assert.rejects(inner)
+          await h.world.insert(tx, h.id())
+        })
+        await h.onlyHot('outer')
+      },
+      'refuses the commit',
+    )
+
+    test(
+      'after a swallowed error of a statement the rest is committed and delivered',
+      async (h) => {
+        await h.start()
+        const id = h.id()
+        await h.transaction(async (tx) => {
+          await h.publish('one')
+          await h.world.fail(tx).catch(() => {})
+          await h.world.insert(tx, id)
+        })
+        assert.ok(await h.isCommitted(id))
+        await h.onlyHot('one')
+      },
+      'goes on',
+    )
+
+    test('an inner one goes on after a failed statement when its savepoint is rolled back', async (h) => {
+      await h.start()
+      const id = h.id()
+      await h.transaction(async (tx) => {
+        await h.publish('outer')
+        await assert.rejects(h.transaction((inner) => h.world.fail(inner)))
+        await h.world.insert(tx, id)
+        await h.publish('after')
+      })
+      assert.ok(await h.isCommitted(id))
+      await h.onlyHot('outer', 'after')
+    })
+
+    test('many that fail leave the ORM usable', async (h) => {
+      await h.start()
+      const rounds = h.world.openAtOnce * 2 + 3
+      for (let round = 0; round < rounds; round++) {
+        await assert.rejects(
+          h.transaction(async (tx) => {
+            await h.publish('never')
+            await h.world.fail(tx)
+          }),
+        )
+      }
+      await h.onlyHot()
+    })
+
+    test(
+      'a connection that is lost at the commit leaves the outcome unknown: no hook runs, nothing goes hot',
+      async (h) => {
+        const { loseCommit } = h.world
+        assert.ok(loseCommit)
+        await h.start()
+        const id = h.id()
+        const called: string[] = []
+        const result = h.transaction(async (tx, scope) => {
+          scope.afterCommit(() => called.push('committed'))
+          scope.afterRollback(() => called.push('rolled back'))
+          await h.world.insert(tx, id)
+          await h.publish('who knows')
+          await loseCommit(tx)
+        })
+        await assert.rejects(result, hasCode('COMMIT_UNKNOWN'))
+        assert.deepEqual(called, [])
+        // A pool may hand out the dead connection once more.
+        await h.until('a later one commits', () =>
+          h
+            .transaction(() => h.publish('later'))
+            .then(
+              () => true,
+              () => false,
+            ),
+        )
+        await h.until('the later one is delivered', () => h.handled.length > 0)
+        assert.deepEqual(h.handledNames(), ['later'])
+        const isThere = (await h.names()).includes('who knows')
+        assert.equal(isThere, await h.isCommitted(id), 'row and event share their fate')
+      },
+      'loseCommit',
+    )
+  },
+}

@@ -1,0 +1,145 @@
+import assert from 'node:assert/strict'
+import type { Transaction } from '../../transaction.js'
+import { type Harness, named } from './harness.js'
+import type { Theme } from './suite.js'
+
+const failure = new Error('the inner one fails')
+const isFailure = (error: unknown) => error === failure
+
+interface Way {
+  readonly name: string
+  readonly needs: readonly 'savepoint'[]
+  run<Tx extends object, Options>(
+    h: Harness<Tx, Options>,
+    outer: { readonly tx: Tx; readonly scope: Transaction<Tx> },
+    body: (tx: Tx) => Promise<void>,
+  ): Promise<void>
+}
+
+/** They must not differ. */
+const WAYS: readonly Way[] = [
+  { name: 'by the ORM', needs: ['savepoint'], run: (h, { tx }, body) => bySavepoint(h, tx, body) },
+  { name: 'by calling it again', needs: [], run: (h, _outer, body) => h.transaction((tx) => body(tx)) },
+  {
+    name: 'by the scope',
+    needs: [],
+    run: (_h, { scope }, body) => scope.transaction((inner) => body(inner.client)),
+  },
+]
+
+function bySavepoint<Tx extends object, Options>(
+  h: Harness<Tx, Options>,
+  tx: Tx,
+  body: (tx: Tx) => Promise<void>,
+): Promise<void> {
+  assert.ok(h.world.savepoint)
+  return h.world.savepoint(tx, body)
+}
+
+export const nesting: Theme = {
+  name: 'nesting',
+  define(test) {
+    for (const way of WAYS) {
+      test(
+        `${way.name}: what an inner one that fails wrote and published is gone, the rest is delivered`,
+        async (h) => {
+          await h.start()
+          const [outer, inner] = [h.id(), h.id()]
+          await h.transaction(async (tx, scope) => {
+            await h.world.insert(tx, outer)
+            await h.publish('before')
+            const result = way.run(h, { tx, scope }, async (innerTx) => {
+              await h.world.insert(innerTx, inner)
+              await h.publish('never')
+              throw failure
+            })
+            await assert.rejects(result, isFailure)
+            await h.publish('after')
+          })
+          assert.deepEqual(await h.world.committed([outer, inner]), [outer])
+          await h.onlyHot('before', 'after')
+        },
+        ...way.needs,
+      )
+
+      test(
+        `${way.name}: what inner ones published is delivered with the outer commit, and not before`,
+        async (h) => {
+          await h.start()
+          const [outer, inner] = [h.id(), h.id()]
+          await h.transaction(async (tx, scope) => {
+            await way.run(h, { tx, scope }, async (innerTx) => {
+              await h.world.insert(innerTx, inner)
+              await h.publish('inner')
+            })
+            await way.run(h, { tx, scope }, async () => void (await h.publish('second')))
+            await h.world.insert(tx, outer)
+            assert.deepEqual(h.handledNames(), [])
+          })
+          assert.deepEqual((await h.world.committed([outer, inner])).toSorted(), [outer, inner].sort())
+          await h.onlyHot('inner', 'second')
+        },
+        ...way.needs,
+      )
+
+      test(
+        `${way.name}: when the outer one fails, the inner ones are gone too`,
+        async (h) => {
+          await h.start()
+          const inner = h.id()
+          const result = h.transaction(async (tx, scope) => {
+            await way.run(h, { tx, scope }, async (innerTx) => {
+              await h.world.insert(innerTx, inner)
+              await h.publish('never')
+            })
+            throw failure
+          })
+          await assert.rejects(result, isFailure)
+          assert.ok(!(await h.isCommitted(inner)))
+          await h.onlyHot()
+        },
+        ...way.needs,
+      )
+
+      test(
+        `${way.name}: two levels deep`,
+        async (h) => {
+          await h.start()
+          await h.transaction(async (tx, scope) => {
+            await h.publish('outer')
+            await way.run(h, { tx, scope }, async (middle) => {
+              await h.publish('middle')
+              const deepest = h.transaction(async (innermost) => {
+                await h.world.insert(innermost, h.id())
+                await h.publish('never')
+                throw failure
+              })
+              await assert.rejects(deepest, isFailure)
+              await h.world.insert(middle, h.id())
+            })
+          })
+          await h.onlyHot('outer', 'middle')
+        },
+        ...way.needs,
+      )
+
+      test(
+        `${way.name}: an id that an inner one lost can be published again`,
+        async (h) => {
+          await h.start()
+          const eventId = h.id()
+          await h.transaction(async (tx, scope) => {
+            const lost = way.run(h, { tx, scope }, async () => {
+              await h.outbox.publish({ ...named('never'), eventId })
+              throw failure
+            })
+            await assert.rejects(lost, isFailure)
+            await h.outbox.publish({ ...named('again'), eventId })
+          })
+          await h.onlyHot('again')
+        },
+        ...way.needs,
+      )
+    }
+  },
+}

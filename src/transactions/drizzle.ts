@@ -1,0 +1,208 @@
+// entry: aftercommit/drizzle
+import { AsyncLocalStorage } from 'node:async_hooks'
+import { AftercommitError } from '../core/errors.js'
+import type { HostedTransactions, SqlRow, SqlValue, TransactionHost, TransactionsOf } from '../transaction.js'
+
+/** A database of Drizzle's, whatever the driver. */
+export interface DrizzleDatabase {
+  transaction: (...args: never[]) => unknown
+}
+
+/** The `tx` that this database gives to the body of a transaction. */
+export type DrizzleTransaction<Db extends DrizzleDatabase> = Parameters<Db['transaction']>[0] extends (
+  tx: infer Tx extends object,
+  ...rest: never
+) => unknown
+  ? Tx
+  : never
+
+/** Isolation level and access mode, or what the driver has. */
+export type DrizzleOptions<Db extends DrizzleDatabase> = NonNullable<Parameters<Db['transaction']>[1]>
+
+/**
+ * Transactions of Drizzle with the outbox in them. With a synchronous driver (`better-sqlite3`) the body may be
+ * asynchronous all the same: such transactions run one after the other, and BEGIN is IMMEDIATE unless the options say
+ * otherwise.
+ */
+export function drizzleTransactions<Db extends DrizzleDatabase>(
+  outbox: TransactionsOf,
+  db: Db,
+): HostedTransactions<DrizzleTransaction<Db>, DrizzleOptions<Db>> {
+  const host = isSynchronous(db) ? synchronousHost(db) : asynchronousHost(db as unknown as Asynchronous)
+  return outbox.transactionsOf(host as TransactionHost<DrizzleTransaction<Db>, DrizzleOptions<Db>>)
+}
+
+/** What stands for a statement in Drizzle; its `sql` template makes the same. */
+interface Statement {
+  getSQL(): { toQuery(): { readonly sql: string; readonly params: unknown[] } }
+}
+
+/** PostgreSQL and MySQL have `execute`, SQLite has `all` and `run`. */
+interface Handle {
+  execute?(statement: Statement): PromiseLike<unknown>
+  all?(statement: Statement): PromiseLike<unknown> | unknown
+  run?(statement: Statement | string): PromiseLike<unknown> | unknown
+}
+
+interface Asynchronous extends Handle {
+  transaction<T>(body: (tx: Handle) => Promise<T>, options?: unknown): Promise<T>
+}
+
+interface Synchronous {
+  readonly resultKind: 'sync'
+  all(statement: Statement): unknown
+  run(statement: Statement | string): unknown
+  transaction(body: (tx: Handle) => void): void
+}
+
+function isSynchronous(db: unknown): db is Synchronous {
+  return (db as Partial<Synchronous>).resultKind === 'sync'
+}
+
+function asynchronousHost(db: Asynchronous): TransactionHost<Handle> {
+  const isSqlite = db.execute === undefined
+  const transaction: TransactionHost<Handle>['transaction'] = (body, options) => db.transaction(body, options)
+  return {
+    transaction: isSqlite ? (body, options) => queued(db, transaction, body, options) : transaction,
+    // postgres.js fails the transaction for a failed statement that no savepoint of its own surrounds.
+    savepoint: (tx, body) => (tx as Asynchronous).transaction(body),
+    query,
+  }
+}
+
+/** SQLite has one writer, and its drivers give up at once where another one has the lock. */
+function queued<T>(
+  db: Asynchronous,
+  transaction: TransactionHost<Handle>['transaction'],
+  body: (tx: Handle) => Promise<T>,
+  options: unknown,
+): Promise<T> {
+  return alone(connectionOf(db), async () => {
+    let hasBegun = false
+    const begun = (tx: Handle) => {
+      hasBegun = true
+      return body(tx)
+    }
+    return patiently(
+      () => transaction(begun, options),
+      () => !hasBegun,
+    )
+  })
+}
+
+/** BEGIN and COMMIT of our own, since Drizzle's would commit before the body has got to its first await. */
+function synchronousHost(db: Synchronous): TransactionHost<Handle, { readonly behavior?: string }> {
+  return {
+    transaction: (body, options) =>
+      alone(connectionOf(db), async () => {
+        let tx: Handle = db
+        // For the handle alone: it goes on working behind the empty transaction that it came with.
+        db.transaction((handle) => {
+          tx = handle
+        })
+        await patiently(() => begin(db, options?.behavior ?? 'immediate'))
+        try {
+          const result = await body(tx)
+          db.run('COMMIT')
+          return result
+        } catch (error) {
+          rollBack(db)
+          throw error
+        }
+      }),
+    query,
+  }
+}
+
+/** What several databases of Drizzle's may share. */
+function connectionOf(db: object): object {
+  return (db as { readonly $client?: object }).$client ?? db
+}
+
+/** One transaction at a time, whichever outbox it belongs to; the others wait in the order in which they asked. */
+const last = new WeakMap<object, Promise<unknown>>()
+const inside = new AsyncLocalStorage<{ readonly connection: object; isOver: boolean }>()
+
+async function alone<T>(connection: object, body: () => Promise<T>): Promise<T> {
+  const outer = inside.getStore()
+  if (outer?.connection === connection && !outer.isOver) {
+    throw new AftercommitError(
+      'NESTED_TRANSACTION',
+      'A transaction of another outbox is open on this connection, and a second one would wait for it for ever.',
+    )
+  }
+  const mine = { connection, isOver: false }
+  const run = (last.get(connection) ?? Promise.resolve()).then(() => inside.run(mine, body))
+  const settled = run
+    .catch(() => {})
+    .then(() => {
+      mine.isOver = true
+    })
+  last.set(connection, settled)
+  return run
+}
+
+const PATIENCE_MS = 10_000
+const PAUSE_MS = 3
+
+/** Waits for the lock by timers: the driver's own waiting would stop the process, and perhaps the one that has the lock. */
+async function patiently<T>(attempt: () => T | Promise<T>, mayRepeat = () => true): Promise<T> {
+  const giveUpAt = performance.now() + PATIENCE_MS
+  for (;;) {
+    try {
+      return await attempt()
+    } catch (error) {
+      if (!isBusy(error) || !mayRepeat() || performance.now() >= giveUpAt) throw error
+    }
+    await new Promise((resolve) => setTimeout(resolve, PAUSE_MS))
+  }
+}
+
+function isBusy(error: unknown): boolean {
+  const { code, cause } = Object(error) as { readonly code?: unknown; readonly cause?: unknown }
+  return String(code).startsWith('SQLITE_BUSY') || (cause !== undefined && isBusy(cause))
+}
+
+function begin(db: Synchronous, behavior: string): void {
+  const [setting] = db.all(statement('PRAGMA busy_timeout', [])) as readonly SqlRow[]
+  db.run('PRAGMA busy_timeout = 0')
+  try {
+    db.run(`BEGIN ${behavior}`)
+  } finally {
+    db.run(`PRAGMA busy_timeout = ${Number(setting?.timeout ?? 0)}`)
+  }
+}
+
+/** SQLite may have done so itself, and the error that led here says more than that. */
+function rollBack(db: Synchronous): void {
+  try {
+    db.run('ROLLBACK')
+  } catch {}
+}
+
+async function query(tx: Handle, sql: string, params: readonly SqlValue[]): Promise<readonly SqlRow[]> {
+  return run(tx, sql, params).catch((error) => {
+    // Drizzle's own error holds the parameters, and a payload is not for logs.
+    throw Object(error).cause ?? error
+  })
+}
+
+async function run(tx: Handle, sql: string, params: readonly SqlValue[]): Promise<readonly SqlRow[]> {
+  const asked = statement(sql, params)
+  if (GIVES_ROWS.test(sql)) return rowsOf(await (tx.execute ? tx.execute(asked) : tx.all?.(asked)))
+  await (tx.execute ? tx.execute(asked) : tx.run?.(asked))
+  return []
+}
+
+/** Drivers answer other statements in many ways, and a synchronous one refuses to look for rows there. */
+const GIVES_ROWS = /^\s*select\b|\breturning\b/i
+
+function statement(sql: string, params: readonly SqlValue[]): Statement {
+  return { getSQL: () => ({ toQuery: () => ({ sql, params: [...params] }) }) }
+}
+
+/** Rows (postgres.js, SQLite), rows and their columns (mysql2), or an object that has them (pg, PGlite). */
+function rowsOf(result: unknown): readonly SqlRow[] {
+  if (!Array.isArray(result)) return (result as { readonly rows: readonly SqlRow[] }).rows
+  return Array.isArray(result[0]) ? result[0] : result
+}

@@ -1,0 +1,100 @@
+// entry: aftercommit/prisma
+import { TransactionEndedError } from '../core/errors.js'
+import type { HostedTransactions, SqlRow, SqlValue, TransactionsOf } from '../transaction.js'
+
+/** A PrismaClient, extended or not. */
+export interface PrismaDatabase {
+  // The arguments of a client that is not known yet.
+  $transaction(...args: never[]): Promise<unknown>
+}
+
+/** Its `Prisma.TransactionClient`. */
+export type PrismaTransaction<Client extends PrismaDatabase> = Parameters<Client['$transaction']>[0] extends (
+  tx: infer Tx extends object,
+) => unknown
+  ? Tx
+  : never
+
+/** `maxWait`, `timeout` and `isolationLevel`. */
+export type PrismaOptions<Client extends PrismaDatabase> = Extract<
+  Parameters<Client['$transaction']>[1],
+  object
+>
+
+/**
+ * Interactive transactions of Prisma with the outbox in them. When Prisma's `timeout` ends one, a statement of the
+ * application that was on its way may be committed by itself; one of the outbox is refused on PostgreSQL, MariaDB and
+ * SQLite.
+ */
+export function prismaTransactions<Client extends PrismaDatabase>(
+  outbox: TransactionsOf,
+  prisma: Client,
+): HostedTransactions<PrismaTransaction<Client>, PrismaOptions<Client>> {
+  const client = prisma as unknown as Runner<PrismaTransaction<Client>>
+  return outbox.transactionsOf<PrismaTransaction<Client>, PrismaOptions<Client>>({
+    transaction: (body, options) => client.$transaction(body, options).catch(explain),
+    query: (tx, sql, params) => query(tx as unknown as Handle, sql, params),
+  })
+}
+
+interface Runner<Tx> {
+  $transaction<T>(body: (tx: Tx) => Promise<T>, options?: object): Promise<T>
+}
+
+interface Handle {
+  $queryRawUnsafe(sql: string, ...params: readonly SqlValue[]): Promise<SqlRow[]>
+}
+
+/** The number of each transaction on PostgreSQL. */
+const numbers = new WeakMap<Handle, Promise<unknown>>()
+
+/** PostgreSQL only: MariaDB's own statements look, and libSQL refuses statements behind the end. */
+const WRITES_ON_POSTGRES = /^\s*insert\b[\s\S]*\$1\b[\s\S]*\breturning\b/i
+
+/** A statement that comes behind the end of its transaction runs in another one, and fails there. */
+async function query(tx: Handle, sql: string, params: readonly SqlValue[]): Promise<readonly SqlRow[]> {
+  if (!WRITES_ON_POSTGRES.test(sql)) return tx.$queryRawUnsafe(sql, ...params).catch(explain)
+  let number = numbers.get(tx)
+  if (number === undefined) {
+    number = tx.$queryRawUnsafe('select txid_current()::text as number').then(([row]) => row?.number)
+    numbers.set(tx, number)
+  }
+  const isSame = `1 / (txid_current()::text = $${params.length + 1}::text)::int as same`
+  const expected = (await number.catch(explain)) as string
+  return tx.$queryRawUnsafe(`${sql}, ${isSame}`, ...params, expected).catch((error) => {
+    if (reportOf(error)?.originalCode === DIVISION_BY_ZERO) throw new TransactionEndedError()
+    return explain(error)
+  })
+}
+
+const DIVISION_BY_ZERO = '22012'
+
+/** What the driver adapter noted of the driver's error. */
+interface Report {
+  readonly originalCode: string
+  readonly originalMessage?: string
+  readonly state?: string
+}
+
+/** In the error of a statement it is hidden, in that of a COMMIT it is the cause. */
+function reportOf(error: unknown): Report | undefined {
+  const { meta, cause } = (error ?? {}) as {
+    readonly meta?: { readonly driverAdapterError?: { readonly cause?: unknown } }
+    readonly cause?: unknown
+  }
+  const report = (meta?.driverAdapterError?.cause ?? cause) as Partial<Report> | undefined
+  return typeof report?.originalCode === 'string' ? (report as Report) : undefined
+}
+
+/** Adds to the report what the stores look for, in the words of each driver, and makes it the cause of the error. */
+function explain(error: unknown): never {
+  const report = reportOf(error)
+  if (report && error instanceof Error) {
+    const { originalCode: code, originalMessage: message, state: sqlState = '' } = report
+    const number = Number(code)
+    const words = { code, severity: 'ERROR', errno: number, sqlState, errcode: number, message }
+    Object.assign(report, { ...words, ...report })
+    error.cause ??= report
+  }
+  throw error
+}

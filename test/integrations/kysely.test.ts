@@ -1,0 +1,124 @@
+import { CamelCasePlugin, Kysely, MysqlDialect, PostgresDialect, SqliteDialect, sql } from 'kysely'
+import { createPool } from 'mysql2'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, inject, it } from 'vitest'
+import { type TransactionWorld, transactionConformance } from '../../src/testing/index.js'
+import {
+  type KyselyOptions,
+  type KyselyTransaction,
+  kyselyTransactions,
+} from '../../src/transactions/kysely.js'
+import { sqliteDrivers } from '../support/sqlite-drivers.js'
+import * as mysql from './support/mysql.js'
+import * as pgKit from './support/postgres.js'
+import * as sqliteKit from './support/sqlite.js'
+
+const runner = { describe, it, beforeEach, afterEach }
+
+type Db = Kysely<{ business: { id: string } }>
+type Tx = KyselyTransaction<Db>
+
+/** Renames what the application reads, and must not rename what the outbox does. */
+const plugins = [new CamelCasePlugin()]
+
+/** What the dialects have in common. */
+function worldOf(db: Db) {
+  return {
+    transactionsOf: (outbox) => kyselyTransactions(outbox, db),
+    insert: (tx, id) => tx.insertInto('business').values({ id }).execute(),
+  } satisfies Partial<TransactionWorld<Tx, KyselyOptions<Db>>>
+}
+
+describe('Kysely on PostgreSQL', () => {
+  let database: pgKit.Database
+  let db: Db
+  beforeAll(async () => {
+    database = await pgKit.postgresDatabase()
+    db = new Kysely({ dialect: new PostgresDialect({ pool: pgKit.poolOn(database.url) }), plugins })
+  })
+  afterAll(async () => {
+    await db?.destroy()
+    await database?.drop()
+  })
+
+  transactionConformance<Tx, KyselyOptions<Db>>({
+    name: 'Kysely with pg, PostgreSQL',
+    runner,
+    createWorld: async () => ({
+      ...database.world,
+      ...worldOf(db),
+      openAtOnce: pgKit.POOL,
+      fail: (tx) => sql.raw(pgKit.BROKEN).execute(tx),
+      options: {
+        value: { isolationLevel: 'serializable' },
+        expected: 'serializable',
+        read: async (tx) =>
+          String((await sql.raw<{ level: string }>(pgKit.READ_ISOLATION).execute(tx)).rows[0]?.level),
+      },
+      loseCommit: async (tx) => void (await sql.raw(pgKit.LOSE_COMMIT).execute(tx)),
+    }),
+  })
+})
+
+const server = inject('mysqlUrl')
+
+describe.skipIf(!server)('Kysely on MariaDB', () => {
+  let database: mysql.Database
+  let db: Db
+  beforeAll(async () => {
+    database = await mysql.mysqlDatabase(server ?? '')
+    const pool = createPool({ uri: database.url, connectionLimit: pgKit.POOL })
+    db = new Kysely({ dialect: new MysqlDialect({ pool }), plugins })
+  })
+  afterAll(async () => {
+    await db?.destroy()
+    await database?.drop()
+  })
+
+  transactionConformance<Tx, KyselyOptions<Db>>({
+    name: 'Kysely with mysql2, MariaDB',
+    runner,
+    createWorld: async () => ({
+      ...database.world,
+      ...worldOf(db),
+      openAtOnce: pgKit.POOL,
+      fail: (tx) => sql.raw(mysql.BROKEN).execute(tx),
+      options: {
+        value: { isolationLevel: 'serializable' },
+        expected: 'SERIALIZABLE',
+        read: async (tx) => {
+          await sql.raw(mysql.SETTLE).execute(tx)
+          const { rows } = await sql.raw<{ level: string }>(mysql.READ_ISOLATION).execute(tx)
+          return String(rows[0]?.level)
+        },
+      },
+    }),
+  })
+})
+
+describe('Kysely on SQLite', () => {
+  let database: sqliteKit.Database
+  beforeAll(() => {
+    database = sqliteKit.sqliteDatabase()
+  })
+  afterAll(() => database?.drop())
+
+  for (const { name, open } of sqliteDrivers().filter((driver) => driver.name !== 'node:sqlite')) {
+    describe(name, () => {
+      let db: Db
+      beforeAll(() => {
+        db = new Kysely({ dialect: new SqliteDialect({ database: open(database.file) as never }), plugins })
+      })
+      afterAll(() => db?.destroy())
+
+      transactionConformance<Tx, KyselyOptions<Db>>({
+        name: `Kysely with ${name}, SQLite`,
+        runner,
+        createWorld: async () => ({
+          ...database.world,
+          ...worldOf(db),
+          fail: (tx) => sql.raw(sqliteKit.BROKEN).execute(tx),
+        }),
+      })
+    })
+  }
+})
