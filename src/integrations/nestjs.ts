@@ -108,6 +108,7 @@ function outboxOf<Client>({
 
 type LifecycleParts = [Outbox, OutboxModuleOptions, DiscoveryService, ModulesContainer]
 type Wrapper = ReturnType<DiscoveryService['getProviders']>[number]
+type Class = { readonly name: string; readonly prototype: object }
 
 class Lifecycle {
   readonly name: string | undefined
@@ -163,16 +164,10 @@ class Lifecycle {
   }
 }
 
-/** Undefined for an alias, and for what is not made by a class. */
-function classOf({
-  isAlias,
-  inject,
-  instance,
-  metatype,
-}: Wrapper): { name: string; prototype: object } | undefined {
+/** Undefined for an alias: its target is a provider itself. A factory or a value gives the class of what it made. */
+function classOf({ isAlias, inject, instance, metatype }: Wrapper): Class | undefined {
   if (isAlias) return undefined
-  const isMadeByClass = typeof metatype === 'function' && !inject
-  return isMadeByClass ? metatype : (instance?.constructor as Wrapper['metatype'] as never)
+  return (typeof metatype === 'function' && !inject ? metatype : instance?.constructor) as Class | undefined
 }
 
 /** Calls the method on the provider itself, or on one that is made for this call. */

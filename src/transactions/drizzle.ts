@@ -45,13 +45,15 @@ interface Handle {
 }
 
 interface Asynchronous extends Handle {
+  readonly $client?: { reconnect?(): Promise<unknown> }
   transaction<T>(body: (tx: Handle) => Promise<T>, options?: unknown): Promise<T>
 }
 
 interface Synchronous {
   readonly resultKind: 'sync'
+  readonly $client: { exec(sql: string): unknown }
   all(statement: Statement): unknown
-  run(statement: Statement | string): unknown
+  run(statement: Statement): unknown
   transaction(body: (tx: Handle) => void): void
 }
 
@@ -85,7 +87,11 @@ function queued<T>(
     }
     return patiently(
       () => transaction(begun, options),
-      () => !hasBegun,
+      // A BEGIN that fails stays under way on libSQL's connection, where no later transaction could commit.
+      async () => {
+        if (!hasBegun) await db.$client?.reconnect?.()
+        return !hasBegun
+      },
     )
   })
 }
@@ -103,7 +109,7 @@ function synchronousHost(db: Synchronous): TransactionHost<Handle, { readonly be
         await patiently(() => begin(db, options?.behavior ?? 'immediate'))
         try {
           const result = await body(tx)
-          db.run('COMMIT')
+          db.$client.exec('COMMIT')
           return result
         } catch (error) {
           rollBack(db)
@@ -146,13 +152,13 @@ const PATIENCE_MS = 10_000
 const PAUSE_MS = 3
 
 /** Waits for the lock by timers: the driver's own waiting would stop the process, and perhaps the one that has the lock. */
-async function patiently<T>(attempt: () => T | Promise<T>, mayRepeat = () => true): Promise<T> {
+async function patiently<T>(attempt: () => T | Promise<T>, mayRepeat = async () => true): Promise<T> {
   const giveUpAt = performance.now() + PATIENCE_MS
   for (;;) {
     try {
       return await attempt()
     } catch (error) {
-      if (!isBusy(error) || !mayRepeat() || performance.now() >= giveUpAt) throw error
+      if (!isBusy(error) || performance.now() >= giveUpAt || !(await mayRepeat())) throw error
     }
     await new Promise((resolve) => setTimeout(resolve, PAUSE_MS))
   }
@@ -165,18 +171,18 @@ function isBusy(error: unknown): boolean {
 
 function begin(db: Synchronous, behavior: string): void {
   const [setting] = db.all(statement('PRAGMA busy_timeout', [])) as readonly SqlRow[]
-  db.run('PRAGMA busy_timeout = 0')
+  db.$client.exec('PRAGMA busy_timeout = 0')
   try {
-    db.run(`BEGIN ${behavior}`)
+    db.$client.exec(`BEGIN ${behavior}`)
   } finally {
-    db.run(`PRAGMA busy_timeout = ${Number(setting?.timeout ?? 0)}`)
+    db.$client.exec(`PRAGMA busy_timeout = ${Number(setting?.timeout ?? 0)}`)
   }
 }
 
 /** SQLite may have done so itself, and the error that led here says more than that. */
 function rollBack(db: Synchronous): void {
   try {
-    db.run('ROLLBACK')
+    db.$client.exec('ROLLBACK')
   } catch {}
 }
 

@@ -58,6 +58,8 @@ async function query(tx: Handle, sql: string, params: readonly SqlValue[]): Prom
   if (number === undefined) {
     number = tx.$queryRawUnsafe('select txid_current()::text as number').then(([row]) => row?.number)
     numbers.set(tx, number)
+    // A savepoint that is rolled back may make the next attempt a success.
+    number.catch(() => numbers.delete(tx))
   }
   const isSame = `1 / (txid_current()::text = $${params.length + 1}::text)::int as same`
   const expected = (await number.catch(explain)) as string

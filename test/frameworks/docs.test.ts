@@ -27,7 +27,7 @@ function runPlain({ code }: Snippet, url: string): Program {
   return Program.node(path.relative(ROOT, path.join(folder, 'main.mjs')), { DATABASE_URL: url })
 }
 
-describe('the programs in docs/integrations', { timeout: 60_000 }, () => {
+describe('the programs in docs/integrations', { timeout: 120_000 }, () => {
   let compiled: CompiledSnippets
   beforeAll(() => {
     compiled = new CompiledSnippets(snippets.filter(({ language }) => language === 'ts'))

@@ -77,15 +77,12 @@ describe('the examples that end by themselves', { timeout: PATIENCE }, () => {
 
   it('6-ordered-events keeps the order of each account, and lets nobody else wait', async () => {
     const lines = await start('6-ordered-events')
-    expect([...lines].sort()).toEqual([
-      '10 done',
+    expect(lines.filter((line) => line !== 'bob: 2 cannot be booked yet')).toEqual([
       'alice: 1 2 3 4 5',
       'bob: 1 2 3 4 5',
-      'bob: 2 fails, attempt 1',
-      'bob: 2 fails, attempt 2',
+      '10 done',
     ])
-    expect(lines.indexOf('bob: 1 2 3 4 5')).toBeGreaterThan(lines.indexOf('alice: 1 2 3 4 5'))
-    expect(lines.at(-1)).toBe('10 done')
+    expect(lines).toHaveLength(4)
   })
 })
 
@@ -168,7 +165,7 @@ describe('3-nestjs-api', { timeout: PATIENCE }, () => {
       const response = await fetch(`${url}/receipts`, { headers: { connection: 'close' } })
       return (await response.json()) as { order_id: string; event_id: string; scope: number }[]
     }
-    await until('both are handled', async () => (await receipts()).length === 2)
+    await until('both are handled', async () => (await receipts()).length === 2, PATIENCE)
     const found = await receipts()
     expect(found.map(({ order_id }) => order_id)).toEqual(['o-1', 'o-2'])
     expect(found.map(({ scope }) => scope).sort()).toEqual([1, 2])

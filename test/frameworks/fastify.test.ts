@@ -8,6 +8,7 @@ import { postgresStore } from '../../src/stores/postgres/index.js'
 import { freshDatabase } from '../support/database.js'
 import { migratedDatabase, poolOn, rowsIn } from '../support/trap-kit.js'
 import { signal, until } from '../support/waiting.js'
+import { outboxWithRings } from './rings.js'
 
 const OrderPlaced = defineEvent<{ orderId: string }>('order.placed')
 
@@ -107,6 +108,25 @@ describe('closing the server', () => {
     await server.ready()
     await server.close()
     expect(closed).toEqual(['last closed, outbox stopped', 'first closed, outbox stopped'])
+  })
+
+  it('tells other processes of what was published until the last moment', async () => {
+    const server = newServer()
+    const { outbox, rings } = outboxWithRings()
+    let waiting = false
+    server.register(outboxPlugin, { outbox })
+    server.register(
+      fp(async (instance) => {
+        instance.addHook('onClose', async () => {
+          for (const orderId of ['o-1', 'o-2']) await outbox.enqueue(OrderPlaced({ orderId }))
+          waiting = rings.length === 1
+        })
+      }),
+    )
+    await server.ready()
+    await server.close()
+    expect(waiting).toBe(true)
+    expect(rings).toEqual([1, 2])
   })
 
   it('lets the request and the handler under way finish; what was published meanwhile is free for others', async () => {

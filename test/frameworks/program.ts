@@ -39,7 +39,7 @@ export class Program {
   }
 
   /** The first line that begins so; the rest of it. */
-  async says(beginning: string, timeoutMs = 20_000): Promise<string> {
+  async says(beginning: string, timeoutMs = 60_000): Promise<string> {
     const find = () => this.lines.find((line) => line.startsWith(beginning))
     await until(() => find() !== undefined || !this.isAlive, { timeoutMs, what: `the line ${beginning}` })
     const line = find()
@@ -52,7 +52,7 @@ export class Program {
   }
 
   /** When it has ended by itself, or by a signal it did not handle. */
-  async ends(timeoutMs = 30_000): Promise<{ code: number | null; signal: string | null; stderr: string }> {
+  async ends(timeoutMs = 60_000): Promise<{ code: number | null; signal: string | null; stderr: string }> {
     await until(() => !this.isAlive, { timeoutMs, what: 'the end of the program' })
     await this.#closed
     return { code: this.#child.exitCode, signal: this.#child.signalCode, stderr: this.stderr }

@@ -2,7 +2,6 @@ import { PGlite } from '@electric-sql/pglite'
 import { createClient } from '@libsql/client'
 import { sql } from 'drizzle-orm'
 import type { BetterSQLite3Database } from 'drizzle-orm/better-sqlite3'
-import { BetterSQLiteSession } from 'drizzle-orm/better-sqlite3/session'
 import { drizzle as onLibsql } from 'drizzle-orm/libsql'
 import { mysqlTable, varchar } from 'drizzle-orm/mysql-core'
 import { drizzle as onMysql2 } from 'drizzle-orm/mysql2'
@@ -10,12 +9,7 @@ import { drizzle as onPg } from 'drizzle-orm/node-postgres'
 import { type PgDatabase, type PgQueryResultHKT, pgTable, text } from 'drizzle-orm/pg-core'
 import { drizzle as onPglite } from 'drizzle-orm/pglite'
 import { drizzle as onPostgresJs } from 'drizzle-orm/postgres-js'
-import {
-  BaseSQLiteDatabase,
-  SQLiteSyncDialect,
-  sqliteTable,
-  text as sqliteText,
-} from 'drizzle-orm/sqlite-core'
+import { sqliteTable, text as sqliteText } from 'drizzle-orm/sqlite-core'
 import { createPool, type Pool, type RowDataPacket } from 'mysql2/promise'
 import type pg from 'pg'
 import postgres from 'postgres'
@@ -28,6 +22,7 @@ import {
   drizzleTransactions,
 } from '../../src/transactions/drizzle.js'
 import { sqliteDrivers } from '../support/sqlite-drivers.js'
+import { synchronous } from './support/drizzle.js'
 import * as mysql from './support/mysql.js'
 import * as pgKit from './support/postgres.js'
 import * as sqliteKit from './support/sqlite.js'
@@ -165,19 +160,19 @@ describe.skipIf(!server)('Drizzle on MariaDB', () => {
 
 describe('Drizzle on SQLite', () => {
   const business = sqliteTable('business', { id: sqliteText('id').primaryKey() })
-  let database: sqliteKit.Database
-  beforeAll(() => {
-    database = sqliteKit.sqliteDatabase()
-  })
-  afterAll(() => database?.drop())
 
   describe('asynchronous', () => {
     type Db = ReturnType<typeof onLibsql>
+    let database: sqliteKit.Database
     let client: ReturnType<typeof createClient>
     beforeAll(() => {
+      database = sqliteKit.sqliteDatabase()
       client = createClient({ url: `file:${database.file}` })
     })
-    afterAll(() => client?.close())
+    afterAll(() => {
+      client?.close()
+      database?.drop()
+    })
 
     transactionConformance<DrizzleTransaction<Db>, DrizzleOptions<Db>>({
       name: 'Drizzle with @libsql/client, SQLite',
@@ -199,11 +194,16 @@ describe('Drizzle on SQLite', () => {
   for (const { name, open } of sqliteDrivers().filter((driver) => driver.name !== 'node:sqlite')) {
     describe(`synchronous, ${name}`, () => {
       type Db = BetterSQLite3Database
+      let database: sqliteKit.Database
       let connection: ReturnType<typeof open>
       beforeAll(() => {
+        database = sqliteKit.sqliteDatabase(open)
         connection = open(database.file)
       })
-      afterAll(() => connection?.close())
+      afterAll(() => {
+        connection?.close()
+        database?.drop()
+      })
 
       transactionConformance<DrizzleTransaction<Db>, DrizzleOptions<Db>>({
         name: `Drizzle with ${name}, SQLite`,
@@ -221,15 +221,3 @@ describe('Drizzle on SQLite', () => {
     })
   }
 })
-
-/** As `drizzle(connection)` does, whose module asks for better-sqlite3 where it cannot be installed. */
-function synchronous(connection: unknown): BetterSQLite3Database {
-  const dialect = new SQLiteSyncDialect()
-  const session = new BetterSQLiteSession(connection as never, dialect, undefined)
-  return new BaseSQLiteDatabase(
-    'sync',
-    dialect,
-    session as never,
-    undefined,
-  ) as unknown as BetterSQLite3Database
-}

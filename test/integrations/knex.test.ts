@@ -152,16 +152,12 @@ const require = createRequire(import.meta.url)
 const BetterSqlite3 = require('knex/lib/dialects/better-sqlite3')
 
 describe('Knex on SQLite', () => {
-  let database: sqliteKit.Database
-  beforeAll(() => {
-    database = sqliteKit.sqliteDatabase()
-  })
-  afterAll(() => database?.drop())
-
   for (const { name, open } of sqliteDrivers().filter((driver) => driver.name !== 'node:sqlite')) {
     describe(name, () => {
+      let database: sqliteKit.Database
       let db: Knex
       beforeAll(() => {
+        database = sqliteKit.sqliteDatabase(open)
         /** Knex's own client, whose driver lies where Knex does not look for it. */
         class Client extends BetterSqlite3 {
           _driver() {
@@ -178,7 +174,10 @@ describe('Knex on SQLite', () => {
           postProcessResponse,
         })
       })
-      afterAll(() => db?.destroy())
+      afterAll(async () => {
+        await db?.destroy()
+        database?.drop()
+      })
 
       transactionConformance<Tx, KnexOptions<Knex>>({
         name: `Knex with ${name}, SQLite`,

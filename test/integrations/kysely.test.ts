@@ -96,19 +96,18 @@ describe.skipIf(!server)('Kysely on MariaDB', () => {
 })
 
 describe('Kysely on SQLite', () => {
-  let database: sqliteKit.Database
-  beforeAll(() => {
-    database = sqliteKit.sqliteDatabase()
-  })
-  afterAll(() => database?.drop())
-
   for (const { name, open } of sqliteDrivers().filter((driver) => driver.name !== 'node:sqlite')) {
     describe(name, () => {
+      let database: sqliteKit.Database
       let db: Db
       beforeAll(() => {
+        database = sqliteKit.sqliteDatabase(open)
         db = new Kysely({ dialect: new SqliteDialect({ database: open(database.file) as never }), plugins })
       })
-      afterAll(() => db?.destroy())
+      afterAll(async () => {
+        await db?.destroy()
+        database?.drop()
+      })
 
       transactionConformance<Tx, KyselyOptions<Db>>({
         name: `Kysely with ${name}, SQLite`,

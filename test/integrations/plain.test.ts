@@ -14,6 +14,8 @@ import {
 
 const runner = { describe, it, beforeEach, afterEach }
 
+const busy = new WeakSet<pg.PoolClient>()
+
 /** The least that an ORM does: what the suite asks for, with nothing around it. */
 function hostOf(pool: pg.Pool): TransactionHost<pg.PoolClient, { isolation: string }> {
   return {
@@ -31,7 +33,15 @@ function hostOf(pool: pg.Pool): TransactionHost<pg.PoolClient, { isolation: stri
         client.release()
       }
     },
-    query: async (client, sql, params) => (await client.query(sql, [...params])).rows,
+    async query(client, sql, params) {
+      if (busy.has(client)) throw new Error('the outbox sent a statement while another one was under way')
+      busy.add(client)
+      try {
+        return (await client.query(sql, [...params])).rows
+      } finally {
+        busy.delete(client)
+      }
+    },
   }
 }
 

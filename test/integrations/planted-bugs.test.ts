@@ -9,6 +9,7 @@ import { type Database, sqliteDatabase } from './support/sqlite.js'
 /** Each of these integrations has one bug, and the suite must find it. */
 
 interface Connection extends SqliteDatabase {
+  readonly inTransaction: boolean
   prepare(sql: string): {
     readonly reader: boolean
     all(...params: unknown[]): Record<string, unknown>[]

@@ -194,21 +194,23 @@ describe.each(KINDS)('Prisma on $name, when its timeout ends a transaction', ({ 
 })
 
 describe('Prisma on PostgreSQL', () => {
-  it('a commit that the server refuses is its error, and a rollback', async () => {
+  async function world() {
     const database = (await KINDS[0]?.open()) as Opened
     const prisma = await database.client(/^nothing$/)
     onTestFinished(async () => {
       await prisma.$disconnect()
       await database.drop()
     })
+    const side = await started(database.createStore)
+    return { ...side, prisma, transaction: prismaTransactions(side.outbox, prisma) }
+  }
+
+  it('a commit that the server refuses is its error, and a rollback', async () => {
+    const { prisma, transaction, publish, handledAll } = await world()
     await prisma.$executeRawUnsafe(`create table late (id text primary key,
       business text references business(id) deferrable initially deferred)`)
-    const { outbox, publish, handledAll } = await started(database.createStore)
     const called: string[] = []
-    const result = prismaTransactions(
-      outbox,
-      prisma,
-    )(async (tx, scope) => {
+    const result = transaction(async (tx, scope) => {
       scope.afterRollback(() => called.push('rolled back'))
       await tx.$executeRawUnsafe(`insert into late values ('l', 'nobody')`)
       await publish('never')
@@ -216,5 +218,18 @@ describe('Prisma on PostgreSQL', () => {
     await expect(result).rejects.toMatchObject({ name: 'DriverAdapterError' })
     expect(called).toEqual(['rolled back'])
     await handledAll()
+  })
+
+  it('a nested one in which not even the first event could be written costs the outer one nothing', async () => {
+    const { transaction, publish, handledAll } = await world()
+    await transaction(async () => {
+      const inner = transaction(async (tx) => {
+        await tx.$queryRawUnsafe(onPostgres.BROKEN).catch(() => {})
+        await publish('never')
+      })
+      await expect(inner).rejects.toThrow()
+      await publish('one')
+    })
+    await handledAll('one')
   })
 })

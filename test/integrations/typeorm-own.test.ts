@@ -77,6 +77,25 @@ describe('TypeORM on PostgreSQL', () => {
   )
 })
 
+describe('a handle that outlives a nested transaction', () => {
+  it('can still be marked with', async () => {
+    const database = await postgresDatabase()
+    onTestFinished(() => database.drop())
+    const source = await opened({ type: 'postgres', url: database.url })
+    const { outbox } = await started(database.world.createStore)
+    const transaction = typeormTransactions(outbox, source)
+    const eventId = newId()
+    await transaction(async (tx) => {
+      await transaction(
+        async (inner) => void (await transaction.store.markProcessed(inner, 'inner', eventId)),
+      )
+      await transaction.store.markProcessed(tx, 'outer', eventId)
+    })
+    expect(await transaction.store.isProcessed('inner', eventId)).toBe(true)
+    expect(await transaction.store.isProcessed('outer', eventId)).toBe(true)
+  })
+})
+
 describe('TypeORM on SQLite, where there is one connection', () => {
   let database: SqliteDatabase
   beforeAll(() => {

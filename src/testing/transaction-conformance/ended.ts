@@ -63,6 +63,11 @@ export const ended: Theme = {
       })
     }
 
+    test('marks are refused with a handle whose transaction has ended', async (h) => {
+      const tx = await h.transaction(async (handle) => handle)
+      await assert.rejects(h.transaction.store.markProcessed(tx, 'late', h.id()), isEnded)
+    })
+
     test('a publish under way when the body throws is not written', async (h) => {
       let floating: Promise<unknown> = Promise.resolve()
       const result = h.transaction(async () => {

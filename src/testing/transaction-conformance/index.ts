@@ -32,7 +32,7 @@ const THEMES: readonly Theme[] = [
  * import { afterEach, beforeEach, describe, it } from 'vitest'
  * transactionConformance({ name: 'my ORM', runner: { describe, it, beforeEach, afterEach }, createWorld })
  */
-export function transactionConformance<Tx extends object, Options>(
+export function transactionConformance<Tx extends object, Options = unknown>(
   options: TransactionConformanceOptions<Tx, Options>,
 ): void {
   options.runner.describe(`transaction conformance: ${options.name}`, () => {

@@ -15,7 +15,8 @@ export async function mysqlDatabase(server: string) {
   const database = await freshMysql(server)
   const proxy = await proxyTo(new URL(database.url))
   const pool = createPool({ uri: database.url, connectionLimit: 10 })
-  await pool.query('create table business (id varchar(64) primary key)')
+  // Its numbers are what LAST_INSERT_ID() tells, and must not be taken for those of events.
+  await pool.query('create table business (id varchar(64) primary key, n int not null auto_increment unique)')
   return {
     url: proxy.url,
     world: {

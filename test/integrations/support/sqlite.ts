@@ -11,18 +11,21 @@ const Libsql: new (file: string) => Reader = createRequire(import.meta.url)('lib
 
 export const BROKEN = 'select * from nowhere_at_all'
 
-/** A file for the ORM. The outbox has connections of its own. */
-export function sqliteDatabase() {
+/**
+ * A file for the ORM. The outbox has connections of its own, by the same driver: two copies of SQLite in one process do
+ * not see each other's locks.
+ */
+export function sqliteDatabase(open: (file: string) => SqliteDatabase = (file) => new Libsql(file)) {
   const folder = sqliteFolder()
   const file = folder.file('app.db')
-  const reader = new Libsql(file)
+  const reader = open(file) as Reader
   reader.exec('PRAGMA journal_mode = WAL')
   reader.exec('create table business (id text primary key)')
   const select = reader.prepare('select id from business where id in (select value from json_each(?))')
   return {
     file,
     world: {
-      createStore: (table: string) => sqliteStore(() => new Libsql(file), { table }),
+      createStore: (table: string) => sqliteStore(() => open(file), { table }),
       openAtOnce: 1,
       afterFailure: 'goes on',
       committed: async (ids: readonly string[]) =>
