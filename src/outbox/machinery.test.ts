@@ -272,6 +272,26 @@ describe('by hand', () => {
     expect((await store.list({ limit: 10 }))[0]).toMatchObject({ status: 'DONE', attempts: 0 })
   })
 
+  it('renews leases of long handlers also when it has failed behind the claim', async () => {
+    let isDown = false
+    const { outbox, clock, store } = world({ poller: { leaseMs: 3_000 } }, (method) => {
+      if (isDown && method === 'instances') throw new Error('unreachable')
+    })
+    const run = gate()
+    outbox.on('slow', 'hang', () => run.opened)
+    await outbox.enqueue({ type: 'slow' })
+    isDown = true
+    const polled = expect(outbox.poll()).rejects.toThrow('unreachable')
+    await clock.advance(10_000)
+    const [row] = await store.list({})
+    expect(row?.lockedUntil?.getTime()).toBeGreaterThan(clock.now())
+    run.open()
+    await clock.advance(10)
+    await polled
+    expect(await store.list({})).toMatchObject([{ status: 'DONE' }])
+    expect(clock.timerCount).toBe(0)
+  })
+
   it('two at once share the work and both end', async () => {
     const { outbox } = world({ poller: { batchSize: 3 } })
     let handled = 0

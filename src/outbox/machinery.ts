@@ -201,6 +201,8 @@ export class Machinery<Client> {
     } finally {
       if (--this.#helpers === 0 && !this.#started) {
         this.#dispatcher.giveBack(this.#dispatcher.pause())
+        // After a failure there may be handlers under way, which need their leases.
+        await this.#inFlight.idle()
         await this.#keeper.stop()
       }
     }
