@@ -181,7 +181,7 @@ export class PrivateServer {
     const env = Object.entries(process.env).filter(([key]) => !this.#traits.hides.test(key))
     const child = spawn(command, args, {
       cwd: this.data,
-      env: { ...Object.fromEntries(env), LC_ALL: 'C' },
+      env: { ...Object.fromEntries(env), LC_ALL: 'C', TMPDIR: this.home }, // MariaDB's installers disturb each other
       stdio: ['ignore', 'pipe', 'pipe'],
       detached: process.platform !== 'win32', // Ctrl-C is for the owner, who then stops the server in order
       ...this.user,
