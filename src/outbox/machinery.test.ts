@@ -126,6 +126,31 @@ describe('stop', () => {
     expect(clock.timerCount).toBe(0)
   })
 
+  it('gives up an event, and what of its handlers has succeeded is not run again', async () => {
+    const { outbox, clock, store } = world({ dispatcher: { drainTimeoutMs: 1_000 } })
+    const calls: string[] = []
+    const hangs = gate()
+    outbox.on('a', 'quick', () => void calls.push('quick'))
+    outbox.on('a', 'hangs', () => {
+      calls.push('hangs')
+      return calls.length > 2 ? undefined : hangs.opened
+    })
+    await outbox.start()
+    await outbox.enqueue({ type: 'a' })
+    await clock.advance(10)
+    const stopping = outbox.stop()
+    await clock.advance(1_000)
+    await stopping
+    expect(await store.list({})).toMatchObject([{ lockedBy: null, attempts: 0, handledBy: ['quick'] }])
+    hangs.open()
+    await clock.advance(0)
+    await outbox.start()
+    await clock.advance(10)
+    expect(calls).toEqual(['quick', 'hangs', 'hangs'])
+    expect(await store.list({})).toMatchObject([{ status: 'DONE' }])
+    await stopped(outbox, clock)
+  })
+
   it('and start again do not run an event beside its run that was given up', async () => {
     const { outbox, clock, store } = world()
     const first = gate()

@@ -6,7 +6,7 @@ import type { Delivery } from '../dispatcher/delivery.js'
 import { Dispatcher } from '../dispatcher/dispatcher.js'
 import { InFlight } from '../dispatcher/in-flight.js'
 import { eventFields } from '../dispatcher/invoke.js'
-import { settlementOf } from '../dispatcher/outcome.js'
+import { abandonedOf } from '../dispatcher/outcome.js'
 import { type Registration, Routes } from '../dispatcher/routing.js'
 import { Settler } from '../dispatcher/settler.js'
 import { errorFields } from '../observe/logger.js'
@@ -321,7 +321,7 @@ export class Machinery<Client> {
       delivery.lose(reason)
       this.#inFlight.abandon(delivery)
       for (const one of [delivery, ...delivery.cut()]) {
-        this.#settler.add(settlementOf(one, { outcome: 'release', delayMs: 0 }), one)
+        this.#settler.add(abandonedOf(one), one)
       }
     }
     this.#settler.giveUp()

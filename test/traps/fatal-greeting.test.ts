@@ -32,7 +32,7 @@ async function dyingServer(url: string): Promise<{ url: string; isDying: boolean
   })
   proxy.listen(0, '127.0.0.1')
   await once(proxy, 'listening')
-  afterwards('close the proxy', () => void proxy.close())
+  afterwards('close the proxy', async () => void proxy.close())
   const address = new URL(url)
   address.port = String((proxy.address() as net.AddressInfo).port)
   const state = { url: address.href, isDying: false }

@@ -40,9 +40,6 @@ function excuseOf(history, first, second) {
   )
   if (sent.some((one) => one.sentAt < first.endAt))
     return 'the outcome had been sent before the handler ended'
-  if (sent.some((one) => one.outcome === 'release' && isBusy(history, first, one.sentAt))) {
-    return 'it was given back while another handler of the event was still at it'
-  }
   if (sent.some(({ settled }) => settled === true)) return null
   if (sent.some((one) => one.settled === null || one.answeredAt > second.startAt)) {
     return 'its settlement failed or was not answered'
@@ -51,11 +48,6 @@ function excuseOf(history, first, second) {
     return 'its settlement was held up until the lease was over'
   }
   return hindrance(history, hold, second.startAt)
-}
-
-/** Some handler of the event is under way in the same life. */
-function isBusy(history, { eventId, proc }, at) {
-  return history.runsOf(eventId).some((run) => run.proc === proc && run.startAt <= at && run.endAt > at)
 }
 
 function wasWritten(history, { hold, proc, eventId }) {
