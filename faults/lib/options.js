@@ -5,7 +5,8 @@ import { STORES } from './stores/index.js'
 export const USAGE = `npm run faults -- [options]
 
   --store NAME      ${STORES.join(', ')}; several with commas; default all
-  --fault NAME      one kind of fault, several with commas; default all that apply (see --list)
+  --fault NAME      one kind of fault, several with commas; default all that apply (see --list). A name that is there
+                    twice has two turns where others have one: --fault all,freeze
   --rounds N        so many rounds
   --minutes M       rounds until the time is over (default 2, when --rounds is not given)
   --seed S          where everything random comes from; the first round has exactly this seed
@@ -41,7 +42,7 @@ export function readOptions(argv) {
 
 function namesOf(option, given, known) {
   if (given === undefined) return known
-  const names = given.split(',').map((name) => name.trim())
+  const names = given.split(',').flatMap((name) => (name.trim() === 'all' ? known : name.trim()))
   const unknown = names.filter((name) => !known.includes(name))
   if (unknown.length > 0)
     throw new Error(`${option}: no ${unknown.join(', ')}; there are ${known.join(', ')}`)
