@@ -65,8 +65,11 @@ function makeHome(user, kind) {
   const parent = user ? (parents.find((p) => fs.existsSync(p) && isReachable(p)) ?? os.tmpdir()) : os.tmpdir()
   const home = fs.mkdtempSync(path.join(parent, `aftercommit-${kind}-`))
   fs.chmodSync(home, 0o755)
-  fs.mkdirSync(path.join(home, 'data'), { mode: 0o700 })
-  if (user) fs.chownSync(path.join(home, 'data'), user.uid, user.gid)
+  for (const name of ['data', 'tmp']) {
+    const folder = path.join(home, name)
+    fs.mkdirSync(folder, { mode: 0o700 })
+    if (user) fs.chownSync(folder, user.uid, user.gid)
+  }
   return home
 }
 
@@ -181,7 +184,8 @@ export class PrivateServer {
     const env = Object.entries(process.env).filter(([key]) => !this.#traits.hides.test(key))
     const child = spawn(command, args, {
       cwd: this.data,
-      env: { ...Object.fromEntries(env), LC_ALL: 'C' },
+      // Installers of MariaDB disturb each other in a folder that they share.
+      env: { ...Object.fromEntries(env), LC_ALL: 'C', TMPDIR: path.join(this.home, 'tmp') },
       stdio: ['ignore', 'pipe', 'pipe'],
       detached: process.platform !== 'win32', // Ctrl-C is for the owner, who then stops the server in order
       ...this.user,

@@ -29,6 +29,8 @@ export class Delivery implements DeliveryInit {
   /** It keeps no worker while it waits in a lane; what it does elsewhere takes the place of one. */
   detached = false
   stuckReported = false
+  /** Of several handlers those that have succeeded in this attempt. */
+  succeeded: string[] | null = null
   /** The next event of its ordering key in the same claim: started when this one is done, otherwise given back. */
   next: Delivery | null = null
   #lost = false

@@ -355,6 +355,8 @@ export class Dispatcher {
       noteHandled(this.#options, handler, delivery, thrown, false)
       return { thrown }
     }
+    delivery.succeeded ??= []
+    delivery.succeeded.push(handler.name)
     noteHandled(this.#options, handler, delivery, null, true)
     return null
   }

@@ -148,6 +148,20 @@ export function settlementOf(delivery: Delivery, outcome: Outcome): Settlement {
   return { eventId: delivery.event.eventId, token: delivery.token, ...outcome } as Settlement
 }
 
+/** Given up while its handlers run: those that have succeeded are not run again, and no attempt is counted. */
+export function abandonedOf(delivery: Delivery): Settlement {
+  if (!delivery.succeeded) return settlementOf(delivery, { outcome: 'release', delayMs: 0 })
+  const handledBy = [...delivery.handledBy, ...delivery.succeeded]
+  return settlementOf(delivery, {
+    outcome: 'retry',
+    delayMs: 0,
+    attempts: 0,
+    error: '',
+    failures: [],
+    handledBy,
+  })
+}
+
 export function doneOf(delivery: Delivery): Settlement {
   return { eventId: delivery.event.eventId, token: delivery.token, outcome: 'done' }
 }

@@ -126,6 +126,31 @@ describe('stop', () => {
     expect(clock.timerCount).toBe(0)
   })
 
+  it('gives up an event, and what of its handlers has succeeded is not run again', async () => {
+    const { outbox, clock, store } = world({ dispatcher: { drainTimeoutMs: 1_000 } })
+    const calls: string[] = []
+    const hangs = gate()
+    outbox.on('a', 'quick', () => void calls.push('quick'))
+    outbox.on('a', 'hangs', () => {
+      calls.push('hangs')
+      return calls.length > 2 ? undefined : hangs.opened
+    })
+    await outbox.start()
+    await outbox.enqueue({ type: 'a' })
+    await clock.advance(10)
+    const stopping = outbox.stop()
+    await clock.advance(1_000)
+    await stopping
+    expect(await store.list({})).toMatchObject([{ lockedBy: null, attempts: 0, handledBy: ['quick'] }])
+    hangs.open()
+    await clock.advance(0)
+    await outbox.start()
+    await clock.advance(10)
+    expect(calls).toEqual(['quick', 'hangs', 'hangs'])
+    expect(await store.list({})).toMatchObject([{ status: 'DONE' }])
+    await stopped(outbox, clock)
+  })
+
   it('and start again do not run an event beside its run that was given up', async () => {
     const { outbox, clock, store } = world()
     const first = gate()
@@ -270,6 +295,26 @@ describe('by hand', () => {
     await draining
     expect(stolen).toBe(0)
     expect((await store.list({ limit: 10 }))[0]).toMatchObject({ status: 'DONE', attempts: 0 })
+  })
+
+  it('renews leases of long handlers also when it has failed behind the claim', async () => {
+    let isDown = false
+    const { outbox, clock, store } = world({ poller: { leaseMs: 3_000 } }, (method) => {
+      if (isDown && method === 'instances') throw new Error('unreachable')
+    })
+    const run = gate()
+    outbox.on('slow', 'hang', () => run.opened)
+    await outbox.enqueue({ type: 'slow' })
+    isDown = true
+    const polled = expect(outbox.poll()).rejects.toThrow('unreachable')
+    await clock.advance(10_000)
+    const [row] = await store.list({})
+    expect(row?.lockedUntil?.getTime()).toBeGreaterThan(clock.now())
+    run.open()
+    await clock.advance(10)
+    await polled
+    expect(await store.list({})).toMatchObject([{ status: 'DONE' }])
+    expect(clock.timerCount).toBe(0)
   })
 
   it('two at once share the work and both end', async () => {

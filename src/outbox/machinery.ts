@@ -6,7 +6,7 @@ import type { Delivery } from '../dispatcher/delivery.js'
 import { Dispatcher } from '../dispatcher/dispatcher.js'
 import { InFlight } from '../dispatcher/in-flight.js'
 import { eventFields } from '../dispatcher/invoke.js'
-import { settlementOf } from '../dispatcher/outcome.js'
+import { abandonedOf } from '../dispatcher/outcome.js'
 import { type Registration, Routes } from '../dispatcher/routing.js'
 import { Settler } from '../dispatcher/settler.js'
 import { errorFields } from '../observe/logger.js'
@@ -201,6 +201,8 @@ export class Machinery<Client> {
     } finally {
       if (--this.#helpers === 0 && !this.#started) {
         this.#dispatcher.giveBack(this.#dispatcher.pause())
+        // After a failure there may be handlers under way, which need their leases.
+        await this.#inFlight.idle()
         await this.#keeper.stop()
       }
     }
@@ -319,7 +321,7 @@ export class Machinery<Client> {
       delivery.lose(reason)
       this.#inFlight.abandon(delivery)
       for (const one of [delivery, ...delivery.cut()]) {
-        this.#settler.add(settlementOf(one, { outcome: 'release', delayMs: 0 }), one)
+        this.#settler.add(abandonedOf(one), one)
       }
     }
     this.#settler.giveUp()
@@ -327,7 +329,7 @@ export class Machinery<Client> {
 
   #forget(delivery: Delivery): void {
     this.#inFlight.remove(delivery)
-    if (delivery.suspect) this.poller.soloEnded(delivery)
+    if (delivery.suspect) this.poller.triedEnded(delivery)
   }
 
   #onSettled(delivery: Delivery | null, settlement: Settlement, settled: boolean): void {

@@ -96,12 +96,13 @@ export class Worker {
     })
   }
 
-  /** Lets go of the worker and waits for it to end by itself. Its exit code, or the word `alive` after five seconds. */
+  /** Lets go of the worker and waits for it to end by itself. Its exit code, or the word `alive` after twenty seconds. */
   async leave(): Promise<number | null | 'alive'> {
     const exited = once(this.#child, 'exit')
     this.#child.send({ command: 'leave' })
     try {
-      // A driver may still have the timer of a reconnect, which ends by itself.
+      // postgres.js, used alone too, waits out the timeout of end() when a backend ended under a statement, and may still
+      // have the timer of a reconnect afterwards; both end by themselves.
       const [code] = await within('exit', exited, 20_000)
       return code as number | null
     } catch {

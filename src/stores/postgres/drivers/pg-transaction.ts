@@ -99,7 +99,10 @@ export class PgTransaction<Client extends PgClient> {
     body: (session: DriverSession<Client>) => Promise<T>,
     channel: string | null,
   ): Promise<{ result: T; ringing: Promise<unknown> | null }> {
-    await this.#query('BEGIN')
+    await this.#query('BEGIN').catch((error) => {
+      this.broken = true
+      throw error
+    })
     let result: T
     let late: LateStatement | null
     try {

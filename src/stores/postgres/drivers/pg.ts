@@ -145,8 +145,17 @@ export class PgDriver<Client extends PgClient> implements PostgresDriver<Client>
 
   guard(onError: (error: unknown) => void): () => void {
     const listener = (error: unknown) => onError(error)
+    // A server that goes down may say so in one packet with its greeting, before anybody has the client in hand.
+    const protect = (client: Client) => {
+      client.on('error', ignore)
+      setImmediate(() => client.removeListener('error', ignore))
+    }
     this.#pool.on('error', listener)
-    return () => void this.#pool.removeListener('error', listener)
+    this.#pool.on('connect', protect)
+    return () => {
+      this.#pool.removeListener('error', listener)
+      this.#pool.removeListener('connect', protect)
+    }
   }
 
   /** `refuse` is asked again when everything before has been answered, where the client allows it. */

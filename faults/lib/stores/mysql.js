@@ -1,0 +1,182 @@
+import mysql from 'mysql2/promise'
+import { startMariadb } from '../../../scripts/mariadb-server.mjs'
+import { KEYS } from '../cast.js'
+import { again, sleep } from '../waiting.js'
+import { BUSINESS, EFFECTS, EVENTS, PENDING, stateOf } from './shared.js'
+
+const ID = 'varchar(64) character set utf8mb4 collate utf8mb4_bin'
+const TABLES = [
+  `create table aggregate (id ${ID} primary key, version int not null)`,
+  `create table business (event_id ${ID} primary key, akey ${ID}, version int)`,
+  `create table effect (handler ${ID} not null, event_id ${ID} not null)`,
+  `insert into aggregate values ${KEYS.map((key) => `('${key}', 0)`).join()}`,
+]
+
+/** An ordinary user, so that limits and a read-only server hold for the children. */
+const USER = `create user if not exists app@'127.0.0.1'`
+
+export async function openMysqlServer() {
+  const server = await startMariadb({ fsync: false })
+  const admin = poolOn(server.url)
+  await admin.query(USER)
+  let count = 0
+  return {
+    name: 'mysql',
+    server,
+    async fresh() {
+      const name = `round_${++count}`
+      await again(() => admin.query(`create database ${name}`))
+      await admin.query(`grant all on ${name}.* to app@'127.0.0.1'`)
+      return new MysqlDatabase(server, admin, name).install()
+    },
+    async stop() {
+      await admin.end()
+      await server.stop()
+    },
+  }
+}
+
+function poolOn(uri) {
+  const pool = mysql.createPool({ uri, connectionLimit: 4 })
+  pool.pool.on('connection', (connection) => connection.on('error', () => {}))
+  return pool
+}
+
+class MysqlDatabase {
+  #server
+  #root
+  #name
+  #admin
+
+  constructor(server, root, name) {
+    this.#server = server
+    this.#root = root
+    this.#name = name
+    this.#admin = poolOn(this.#urlAs('root'))
+  }
+
+  get url() {
+    return this.#urlAs('app')
+  }
+
+  async install() {
+    for (const statement of TABLES) await this.#admin.query(statement)
+    return this
+  }
+
+  pending() {
+    return this.#rows(PENDING)
+  }
+
+  async finalState() {
+    return stateOf(await this.#rows(EVENTS), await this.#rows(BUSINESS), await this.#rows(EFFECTS))
+  }
+
+  async drop() {
+    await this.#admin.end()
+    await again(() => this.#root.query(`drop database if exists ${this.#name}`))
+  }
+
+  async terminate(choose = (all) => all) {
+    const victims = choose(await this.#sessions())
+    const ended = []
+    for (const { id, command, info } of victims) {
+      const isEnded = await this.#admin.query(`kill ${id}`).then(
+        () => true,
+        () => false,
+      )
+      if (isEnded) ended.push(`${command} (${String(info ?? '').slice(0, 40)})`)
+    }
+    return ended
+  }
+
+  async readOnly(on) {
+    await again(() => this.#admin.query(`set global read_only = ${on ? 1 : 0}`))
+  }
+
+  async refusesWrites() {
+    return this.#asApp((client) =>
+      client.query('create table probe (n int)').then(() => client.query('drop table probe')),
+    ).then(
+      () => false,
+      ({ errno }) => errno === 1290,
+    )
+  }
+
+  /** One connection, which the campaign takes for itself. */
+  async limitConnections(on) {
+    await again(() => this.#admin.query(`alter user app@'127.0.0.1' with max_user_connections ${on ? 1 : 0}`))
+    if (on) {
+      this.holder = await this.#takeLast()
+    } else {
+      await this.holder?.end().catch(() => {})
+      this.holder = null
+    }
+  }
+
+  async #takeLast() {
+    return again(async () => {
+      await this.terminate()
+      const holder = await mysql.createConnection({ uri: this.url })
+      holder.connection.on('error', () => {})
+      const others = (await this.#sessions()).filter(({ id }) => id !== holder.threadId)
+      for (const { id } of others) await this.#admin.query(`kill ${id}`).catch(() => {})
+      return holder
+    })
+  }
+
+  async refusesConnections() {
+    return this.#asApp(async () => {}).then(
+      () => false,
+      ({ errno }) => errno === 1226 || errno === 1203,
+    )
+  }
+
+  lockEvents(ms) {
+    return this.#holding(['lock tables outbox_event write'], 'unlock tables', ms)
+  }
+
+  pinVacuum(ms) {
+    return this.#holding(
+      ['start transaction with consistent snapshot', 'select count(*) from outbox_event'],
+      'rollback',
+      ms,
+    )
+  }
+
+  async #holding(statements, end, ms) {
+    const client = await mysql.createConnection({ uri: this.#urlAs('root') })
+    try {
+      for (const statement of statements) await client.query(statement)
+      await sleep(ms)
+      await client.query(end)
+    } finally {
+      client.destroy()
+    }
+  }
+
+  async #asApp(use) {
+    const client = await mysql.createConnection({ uri: this.url })
+    try {
+      await use(client)
+    } finally {
+      client.destroy()
+    }
+  }
+
+  async #sessions() {
+    const text = `select id, command, info from information_schema.processlist where db = ? and user = 'app' order by id`
+    return (await this.#admin.query(text, [this.#name]))[0]
+  }
+
+  async #rows(text) {
+    return again(async () => (await this.#admin.query(text))[0])
+  }
+
+  #urlAs(user) {
+    const url = new URL(this.#server.url)
+    url.username = user
+    url.pathname = `/${this.#name}`
+    return url.href
+  }
+}

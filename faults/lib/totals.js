@@ -1,0 +1,61 @@
+// All rounds together, in figures.
+
+const COUNTS = ['kills', 'cuts', 'cutsAfterCommit', 'restarts', 'zombies', 'missed']
+const FIGURES = ['committed', 'rolledBack', 'unknown', 'handled', 'dead', 'duplicates', 'runs']
+
+export function totalsOf(reports) {
+  const sum = (from) => reports.reduce((total, report) => total + (from(report) ?? 0), 0)
+  const counts = Object.fromEntries(COUNTS.map((name) => [name, sum((report) => report[name])]))
+  const figures = Object.fromEntries(FIGURES.map((name) => [name, sum((report) => report.figures[name])]))
+  const recoveries = reports.flatMap((report) => report.recoveriesMs).sort((a, b) => a - b)
+  return {
+    rounds: reports.length,
+    failed: reports.filter(({ isGood }) => !isGood).length,
+    strikes: sum(({ strikes }) => strikes.length),
+    ...counts,
+    ...figures,
+    recoveryMs: { p50: recoveries[Math.floor(recoveries.length / 2)] ?? 0, max: recoveries.at(-1) ?? 0 },
+    verdicts: verdictsOf(reports),
+    hits: hitsOf(reports),
+  }
+}
+
+/** One violation outweighs everything, and anything outweighs `not seen`. */
+function verdictsOf(reports) {
+  const verdicts = {}
+  for (const report of reports) {
+    for (const [invariant, verdict] of Object.entries(report.verdicts)) {
+      verdicts[invariant] ??= { verdict: 'not seen', held: 0, violated: 0 }
+      const one = verdicts[invariant]
+      if (verdict === 'held') one.held++
+      if (verdict === 'violated') one.violated++
+      one.verdict = one.violated > 0 ? 'violated' : one.held > 0 ? 'held' : 'not seen'
+    }
+  }
+  return verdicts
+}
+
+function hitsOf(reports) {
+  const hits = {}
+  for (const report of reports) {
+    for (const [point, count] of Object.entries(report.hits)) {
+      const name = point.startsWith('session ended') ? 'session ended' : point
+      hits[name] = (hits[name] ?? 0) + count
+    }
+  }
+  return hits
+}
+
+/** By store and fault. */
+export function groupsOf(reports) {
+  const groups = new Map()
+  for (const report of reports) {
+    const name = `${report.store} ${report.fault}`
+    if (!groups.has(name)) groups.set(name, { store: report.store, fault: report.fault, reports: [] })
+    groups.get(name).reports.push(report)
+  }
+  const sorted = [...groups.values()].sort((a, b) =>
+    `${a.fault} ${a.store}`.localeCompare(`${b.fault} ${b.store}`),
+  )
+  return sorted.map(({ store, fault, reports: some }) => ({ store, fault, ...totalsOf(some) }))
+}

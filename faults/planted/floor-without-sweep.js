@@ -1,0 +1,17 @@
+import { lateCommits } from './scenarios.js'
+
+/** The scan for new rows never looks back: neither from time to time nor each poll interval. */
+export default {
+  name: 'floor without the sweep',
+  invariant: 'I1',
+  store: 'mysql',
+  scenario: lateCommits,
+  seed: 1,
+  patches: [
+    {
+      file: 'poller/scan-floor.js',
+      text: 'const floor = sweep ? 0 : trailing ? this.#aWhileAgo(now) : this.#cursor;',
+      replacement: 'const floor = this.#cursor;',
+    },
+  ],
+}

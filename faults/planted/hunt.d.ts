@@ -1,0 +1,16 @@
+import type { Verdict } from '../lib/checker.js'
+
+export interface RoundReport extends Verdict {
+  /** Strikes that did not meet their step. */
+  readonly missed: number
+  readonly tookMs: number
+}
+
+export class Hunt {
+  find(
+    name: string,
+    mostRounds: number,
+  ): Promise<RoundReport & { readonly rounds: number; readonly seed: number }>
+  control(name: string, seed: number): Promise<RoundReport>
+  close(): Promise<void>
+}

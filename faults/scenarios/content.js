@@ -1,0 +1,78 @@
+// Clocks, late commits, poison and backlogs.
+import { seen, sleep } from '../lib/waiting.js'
+import { EVERYWHERE, lineOf, SERVERS, strikeAt, victimOf } from './strikes.js'
+
+const HOUR_MS = 3_600_000
+
+const clockSkew = {
+  name: 'clock-skew',
+  title: 'clocks of processes are an hour off, and jump',
+  stores: EVERYWHERE,
+  strikes: 5,
+  isSkewed: true,
+  async strike(round) {
+    const member = await victimOf(round, ['producer', 'worker'])
+    if (!member) return null
+    const ms = round.random.pick([-HOUR_MS, HOUR_MS, -60_000, 24 * HOUR_MS, 0])
+    const hit = lineOf(member, ({ what, point }) => what === 'hit' && point === 'clock', 2_000)
+    member.order('jump', { ms })
+    if (!(await hit)) return null
+    await sleep(round.random.between(200, 500))
+    return `the clock of ${member.proc} is now ${ms} ms off`
+  },
+}
+
+const lateCommit = {
+  name: 'late-commit',
+  title: 'a transaction with a low number commits long after others with higher ones',
+  stores: SERVERS,
+  why: { sqlite: 'there is one writer at a time' },
+  strikes: 4,
+  async strike(round) {
+    const member = await victimOf(round, ['producer'])
+    if (!member) return null
+    const ms = round.random.between(400, 1_500)
+    const hit = lineOf(member, ({ what, point }) => what === 'hit' && point === 'open for long', ms + 3_000)
+    member.order('dawdle', { ms })
+    return (await hit) ? `${member.proc} committed after ${ms} ms` : null
+  },
+}
+
+const poison = {
+  name: 'poison',
+  title: 'an event that kills its process every time, and one that fails for ever, beside others',
+  stores: EVERYWHERE,
+  strikes: 1,
+  settings: () => ({ leaseMs: 1_000 }),
+  async strike(round) {
+    const member = await victimOf(round, ['producer'])
+    if (!member) return null
+    member.order('poison', { types: ['poison.fails', 'poison.kills'], key: 'key-7' })
+    const enough = await seen(() => round.deaths('poison') >= 4, 25_000, 50)
+    return enough ? `it killed ${round.deaths('poison')} processes` : null
+  },
+}
+
+const longBacklog = {
+  name: 'long-backlog',
+  title: 'no worker for a while, a backlog, and then a kill while it is worked off',
+  stores: EVERYWHERE,
+  strikes: 1,
+  hot: false,
+  settings: () => ({ batchSize: 100, workMs: 3 }),
+  async strike(round) {
+    const workers = round.crew.of('worker')
+    for (const worker of workers) worker.staysAway = true
+    await Promise.all(workers.map((worker) => worker.kill()))
+    for (const producer of round.crew.of('producer')) producer.order('burst', { count: 500 })
+    const committed = await seen(async () => (await round.database.pending()).length >= 20, 5_000)
+    await sleep(2_000)
+    for (const { name } of workers) round.crew.start(name)
+    await round.crew.untilReady()
+    const victim = await strikeAt(round, { roles: ['worker'], point: 'in-handler', action: 'kill' })
+    await victim?.ended
+    return committed && victim ? `two workers were away; ${victim.proc} killed itself in the backlog` : null
+  },
+}
+
+export default [clockSkew, lateCommit, poison, longBacklog]

@@ -1,0 +1,6 @@
+import { expect, it } from 'vitest'
+import { simulate } from '../../test/support/simulation-world.js'
+
+it('several outboxes on one database: a random life, part 4 of the seeds', { timeout: 600_000 }, async () => {
+  expect(await simulate(4, 4)).toBe('')
+})
