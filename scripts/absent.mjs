@@ -3,6 +3,7 @@
 /** Who cannot run on which Node. */
 export const ABSENT_ON_NODE = [
   { subject: /node:sqlite|better-sqlite3/, run: /^v20\./, reason: 'needs Node 22' },
+  { subject: /^(a plain host|Prisma|MikroORM)/, run: /^v24\./, reason: 'on the first Node only' },
 ]
 
 /** Which integration does not serve which database: `{ integration: 'Drizzle', database: 'SQLite', reason: '…' }`. */

@@ -1,5 +1,5 @@
-// npm test: build, then the whole suite on this Node and again on Node 24.
-// Arguments go to vitest: `npm test -- src/core`. The last line counts both runs.
+// npm test: build, the whole suite on this Node, most of it again on Node 24, and a short fault campaign.
+// Arguments go to vitest, without the campaign: `npm test -- src/core`. The last line counts everything.
 import { spawnSync } from 'node:child_process'
 import fs from 'node:fs'
 import os from 'node:os'
@@ -12,12 +12,20 @@ const vitest = path.join(root, 'node_modules', 'vitest', 'vitest.mjs')
 const total = { passed: 0, failed: 0, skipped: 0 }
 const failures = []
 const suites = new Map()
+/** What depends on no version of Node, or takes long for the little that it could show on another one. */
+const ON_ONE_NODE = [
+  'src/dispatcher/model.test.ts',
+  'src/outbox/simulation*.test.ts',
+  'test/{docs,faults,field-bugs,interleavings,tooling}/**',
+  'test/integrations/{docs,plain,planted-bugs,prisma,mikro-orm}*.test.ts',
+]
 
 if (run(process.execPath, [path.join(root, 'scripts', 'build.mjs')]) === 0) {
   const node24 = findNode24()
   runSuite(process.execPath)
   if (node24 === undefined) missNode24()
-  else if (node24 !== process.execPath) runSuite(node24)
+  else if (node24 !== process.execPath) runSuite(node24, ON_ONE_NODE)
+  if (process.argv.length === 2) runCampaign()
 } else {
   console.error('The build failed: no tests were run.')
   total.failed++
@@ -28,15 +36,27 @@ if (failures.length > 0) console.log(`\nFailed:\n${failures.join('\n')}\n`)
 console.log(`${total.passed} passed, ${total.failed} failed, ${total.skipped} skipped`)
 process.exitCode = total.failed > 0 ? 1 : 0
 
-function runSuite(node) {
+function runSuite(node, without = []) {
   const { stdout } = spawnSync(node, ['--version'], { encoding: 'utf8' })
   console.log(`\n── Node ${stdout.trim()} ──`)
   const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'aftercommit-test-'))
   const report = path.join(folder, 'report.json')
   const reporters = ['--reporter=default', '--reporter=json', `--outputFile.json=${report}`]
-  const status = run(node, [vitest, 'run', ...reporters, ...process.argv.slice(2)])
+  const exclude = without.flatMap((files) => ['--exclude', files])
+  const status = run(node, [vitest, 'run', ...reporters, ...exclude, ...process.argv.slice(2)])
   count(report, status, stdout.trim())
   fs.rmSync(folder, { recursive: true, force: true })
+}
+
+/** By itself: its processes need their share of the machine. */
+function runCampaign() {
+  console.log('\n── faults ──')
+  const status = run(process.execPath, [path.join(root, 'faults', 'run.js'), '--minutes', '2'])
+  if (status === 0) total.passed++
+  else {
+    total.failed++
+    failures.push('- the fault campaign: see above')
+  }
 }
 
 /** A file that could not be loaded counts as one failure, and so does an error outside of any test. */

@@ -90,12 +90,12 @@ describe.skipIf(!mysqlUrl)('TypeORM on MariaDB', () => {
 })
 
 const drivers = sqliteDrivers().filter((driver) => driver.name !== 'node:sqlite')
-describe.each(drivers)('TypeORM on SQLite by $name', ({ name }) => {
+describe.each(drivers)('TypeORM on SQLite by $name', ({ name, open: openFile }) => {
   let database: onSqlite.Database
   let source: DataSource
   const open = () => opened({ type: 'better-sqlite3', database: database.file, driver: driverOf(name) })
   beforeAll(async () => {
-    database = onSqlite.sqliteDatabase()
+    database = onSqlite.sqliteDatabase(openFile)
     source = await open()
   })
   afterAll(async () => {
