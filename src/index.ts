@@ -31,7 +31,7 @@ export type {
   RetentionSettings,
   RetrySettings,
 } from './outbox/settings.js'
-export { createOutbox, type Outbox, type OutboxPublishOptions } from './outbox.js'
+export { createOutbox, Outbox, type OutboxPublishOptions } from './outbox.js'
 export type { EventFilter, EventRecord, EventStatusName, EventStore, SeenInstance } from './store.js'
 export type {
   HostedTransactions,
