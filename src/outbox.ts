@@ -40,6 +40,7 @@ export class Outbox<Client = unknown> implements EventPublisher, AsyncDisposable
   readonly store: EventStore<Client>
   readonly #settings: Settings
   readonly #machinery: Machinery<Client>
+  readonly #hosted = new WeakMap<object, unknown>()
 
   constructor(options: OutboxOptions<Client>) {
     this.#settings = settingsOf(options)
@@ -177,8 +178,11 @@ export class Outbox<Client = unknown> implements EventPublisher, AsyncDisposable
   transactionsOf<Tx extends object, Options = unknown>(
     host: TransactionHost<Tx, Options>,
   ): HostedTransactions<Tx, Options> {
+    const source = host.source ?? host
     // The store knows these transactions as HostedClient, whatever its own clients are.
-    return hostedTransactions(this.#shared as unknown as Shared<Tx>, host)
+    const known = this.#hosted.get(source) ?? hostedTransactions(this.#shared as unknown as Shared<Tx>, host)
+    this.#hosted.set(source, known)
+    return known as HostedTransactions<Tx, Options>
   }
 
   /** Writes the event in the surrounding transaction; NoActiveTransactionError when there is none. */

@@ -48,6 +48,8 @@ export type SqlRow = Readonly<Record<string, unknown>>
 
 /** How an ORM begins and ends its transactions, and runs a statement in one. */
 export interface TransactionHost<Tx extends object, Options = unknown> {
+  /** The ORM's own object: wrapped a second time, it gives the same function, so that the two nest. */
+  readonly source?: object
   /** begin → body → commit; rolls back and rethrows when the body throws. Resolves only after the commit. */
   transaction<T>(body: (tx: Tx) => Promise<T>, options?: Options): Promise<T>
   /**

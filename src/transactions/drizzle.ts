@@ -29,7 +29,8 @@ export function drizzleTransactions<Db extends DrizzleDatabase>(
   db: Db,
 ): HostedTransactions<DrizzleTransaction<Db>, DrizzleOptions<Db>> {
   const host = isSynchronous(db) ? synchronousHost(db) : asynchronousHost(db as unknown as Asynchronous)
-  return outbox.transactionsOf(host as TransactionHost<DrizzleTransaction<Db>, DrizzleOptions<Db>>)
+  const hosting = Object.assign(host, { source: db }) as unknown
+  return outbox.transactionsOf(hosting as TransactionHost<DrizzleTransaction<Db>, DrizzleOptions<Db>>)
 }
 
 /** What stands for a statement in Drizzle; its `sql` template makes the same. */

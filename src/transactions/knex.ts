@@ -28,6 +28,7 @@ export function knexTransactions<Db extends KnexInstance>(
 ): HostedTransactions<KnexTransaction<Db>, KnexOptions<Db>> {
   const knex = db as unknown as Runner<KnexTransaction<Db>, KnexOptions<Db>>
   return outbox.transactionsOf({
+    source: knex,
     // What Knex answers is thenable, and no promise.
     transaction: async (body, config) => knex.transaction(body, config),
     async query(trx, sql, params) {

@@ -34,6 +34,7 @@ export function kyselyTransactions<Db extends KyselyDatabase>(
   db: Db,
 ): HostedTransactions<KyselyTransaction<Db>, KyselyOptions<Db>> {
   return outbox.transactionsOf({
+    source: db,
     transaction(body, options) {
       let builder = db.transaction() as unknown as Runner<KyselyTransaction<Db>>
       if (options?.isolationLevel) builder = builder.setIsolationLevel(options.isolationLevel)

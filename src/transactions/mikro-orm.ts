@@ -30,6 +30,7 @@ export function mikroOrmTransactions<Manager extends MikroOrmManager>(
   // Sees the innermost open transaction, also when `em` is a fork, which sees itself only.
   const observer = root.fork({ useContext: true, disableContextResolution: true })
   return outbox.transactionsOf<Manager, MikroOrmOptions<Manager>>({
+    source: em,
     transaction: (body, options) =>
       outermost(root, observer).transactional((tx) => entering(tx, tx, body), copyOf(options)),
     savepoint(tx, body) {

@@ -32,6 +32,7 @@ export function prismaTransactions<Client extends PrismaDatabase>(
 ): HostedTransactions<PrismaTransaction<Client>, PrismaOptions<Client>> {
   const client = prisma as unknown as Runner<PrismaTransaction<Client>>
   return outbox.transactionsOf<PrismaTransaction<Client>, PrismaOptions<Client>>({
+    source: client,
     transaction: (body, options) => client.$transaction(body, options).catch(explain),
     query: (tx, sql, params) => query(tx as unknown as Handle, sql, params),
   })

@@ -30,6 +30,7 @@ export function typeormTransactions<Source extends TypeOrmDataSource>(
 ): HostedTransactions<TypeOrmManager<Source>, TypeOrmIsolation<Source>> {
   const source = dataSource as unknown as Runner<TypeOrmManager<Source>>
   return outbox.transactionsOf<TypeOrmManager<Source>, TypeOrmIsolation<Source>>({
+    source,
     transaction: (body, isolation) =>
       alone(source, () =>
         isolation === undefined ? source.transaction(body) : source.transaction(isolation, body),

@@ -19,6 +19,7 @@ const busy = new WeakSet<pg.PoolClient>()
 /** The least that an ORM does: what the suite asks for, with nothing around it. */
 function hostOf(pool: pg.Pool): TransactionHost<pg.PoolClient, { isolation: string }> {
   return {
+    source: pool,
     async transaction(body, options) {
       const client = await pool.connect()
       try {

@@ -40,6 +40,7 @@ afterAll(() => {
 function hostOn(db: Connection): Host {
   let last: Promise<unknown> = Promise.resolve()
   return {
+    source: db,
     transaction(body) {
       const run = last.then(async () => {
         db.exec('BEGIN IMMEDIATE')
@@ -229,7 +230,7 @@ describe('the suite', () => {
     )
   })
 
-  it('finds an inbox that forgets', async () => {
+  it('finds an inbox that forgets', { timeout: 90_000 }, async () => {
     const store = (right: EventStore) => altered(right, { markProcessed: async () => true })
     expect(await firstFailure(() => worldOn({ store }))).toMatch(/^inbox: a duplicate has no second effect/)
   })

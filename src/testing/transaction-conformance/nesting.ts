@@ -39,6 +39,10 @@ function bySavepoint<Tx extends object, Options>(
 export const nesting: Theme = {
   name: 'nesting',
   define(test) {
+    test('what was wrapped a second time, in another place, is the same and nests', async (h) => {
+      assert.equal(h.world.transactionsOf(h.outbox), h.transaction)
+    })
+
     for (const way of WAYS) {
       test(
         `${way.name}: what an inner one that fails wrote and published is gone, the rest is delivered`,

@@ -67,7 +67,7 @@ onEveryPostgres('a process that is killed', (newWorld) => {
         event(id, id === 'poison' ? 'die' : 'note'),
       )
       await world.outbox().transaction((tx) => tx.publishAll(events))
-      const settings = { poller: { leaseMs: 300, pollIntervalMs: 50 }, maxAttempts: 3 }
+      const settings = { poller: { leaseMs: 1_000, pollIntervalMs: 50 }, maxAttempts: 3 }
       const settled = async () =>
         (await world.rows()).every((row) => row.status === 'DONE' || row.status === 'DEAD')
       let deaths = 0
@@ -93,7 +93,8 @@ onEveryPostgres('a process that is killed', (newWorld) => {
       for (const row of rows.filter((one) => one.id !== 'poison'))
         expect(row).toMatchObject({ status: 'DONE', attempts: 0 })
       expect(deaths).toBeGreaterThanOrEqual(3)
-      expect(deaths).toBeLessThanOrEqual(3 + size)
+      // Three times alone; before that with all, and in a group of two or four, by each of them.
+      expect(deaths).toBeLessThanOrEqual(3 + 3 * size)
     },
   )
 })
