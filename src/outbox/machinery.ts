@@ -329,7 +329,7 @@ export class Machinery<Client> {
 
   #forget(delivery: Delivery): void {
     this.#inFlight.remove(delivery)
-    if (delivery.suspect) this.poller.triedEnded(delivery)
+    if (delivery.suspect) this.poller.soloEnded(delivery)
   }
 
   #onSettled(delivery: Delivery | null, settlement: Settlement, settled: boolean): void {
