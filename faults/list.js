@@ -129,7 +129,7 @@ const inputs = [
   ),
   test(
     'small-heap',
-    '--max-old-space-size=64 with a million rows waiting',
+    '--max-old-space-size=64 with 100,000 rows waiting, a million by SMALL_HEAP_ROWS',
     'test/faults/small-heap.test.ts',
     'a process with a heap of 64 MB drains ',
   ),

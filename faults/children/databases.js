@@ -8,8 +8,9 @@ export function importFrom(packageDir, file) {
 
 const openers = { postgres: openPostgres, mysql: openMysql, sqlite: openSqlite }
 
-export function openDatabase(job, packageDir) {
-  return openers[job.store](job, packageDir)
+/** `onBusy` hears of a lock that was found taken, on SQLite. */
+export function openDatabase(job, packageDir, onBusy) {
+  return openers[job.store](job, packageDir, onBusy)
 }
 
 async function openPostgres(job, packageDir) {
@@ -64,12 +65,13 @@ async function openMysql(job, packageDir) {
   }
 }
 
-async function openSqlite(job, packageDir) {
+async function openSqlite(job, packageDir, onBusy) {
   const { sqliteStore } = await importFrom(packageDir, 'stores/sqlite/index.js')
   const Database = await sqliteDriver()
   let callback = null
   const connect = () => {
     const database = new Database(job.url)
+    onFailure(database, 'exec', (error) => /locked|busy/i.test(error?.message) && onBusy())
     if (callback) afterCalls(database, ['exec', 'prepare'], callback)
     return database
   }
@@ -93,6 +95,18 @@ async function openSqlite(job, packageDir) {
 export async function sqliteDriver() {
   if (Number(process.versions.node.split('.')[0]) < 22) return (await import('libsql')).default
   return (await import('node:sqlite')).DatabaseSync
+}
+
+function onFailure(object, name, callback) {
+  const original = object[name]
+  object[name] = function (...args) {
+    try {
+      return original.apply(this, args)
+    } catch (error) {
+      callback(error)
+      throw error
+    }
+  }
 }
 
 /** Behind each of these calls, when what it sends is on its way. */

@@ -1,4 +1,4 @@
-import { HANDLERS } from '../lib/cast.js'
+import { HANDLERS, POISON_ATTEMPTS } from '../lib/cast.js'
 import { numberOf, randomOf } from '../lib/random.js'
 import { sleep } from '../lib/waiting.js'
 import { isIntact } from './payload.js'
@@ -42,7 +42,8 @@ export function registerHandlers({ outbox, job, journal, points, database, exact
     points.reach('after-handler')
   }
   for (const [type, names] of Object.entries(HANDLERS)) {
-    const options = type.startsWith('poison.') ? { retry: { maxAttempts: 4, policy: fixedDelay(3_500) } } : {}
+    const retry = { maxAttempts: POISON_ATTEMPTS, policy: fixedDelay(3_500) }
+    const options = type.startsWith('poison.') ? { retry } : {}
     for (const name of names) outbox.on(type, name, journaled(works[name]), options)
   }
 }

@@ -79,7 +79,7 @@ class Life {
 
   async begin() {
     const { job } = this
-    this.database = await openDatabase(job, packageDir)
+    this.database = await openDatabase(job, packageDir, this.#busyWriter())
     this.outbox = aftercommit.createOutbox({
       store: watched(this.database.store, this),
       logger: this.#logger(),
@@ -93,6 +93,16 @@ class Life {
     if (this.#stopping) return
     this.tell({ ready: true })
     await roles[job.role](this, aftercommit)
+  }
+
+  /** Who waits for a lock looks again and again: one line for many looks. */
+  #busyWriter() {
+    let last = 0
+    return () => {
+      if (now() - last < EVERY_MS) return
+      last = now()
+      this.journal.write('busy')
+    }
   }
 
   /** Everybody migrates, at the same time. */

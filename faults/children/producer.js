@@ -15,7 +15,7 @@ export async function produce(life, aftercommit) {
   life.on('burst', ({ count }) => producer.burst(count))
   life.on('dawdle', ({ ms }) => producer.dawdle(ms))
   life.on('tangle', ({ keys, ms }) => producer.tangle(keys, ms))
-  life.on('poison', ({ types, key }) => producer.poison(types, key))
+  life.on('poison', ({ events }) => producer.poison(events))
   await Promise.all(Array.from({ length: life.job.loops }, () => producer.loop()))
   await producer.idle()
   life.tell({ finished: true })
@@ -85,9 +85,9 @@ class Producer {
     })
   }
 
-  poison(types, key) {
+  poison(events) {
     this.#begin(async () => {
-      for (const type of types) {
+      for (const { type, key } of events) {
         const publish = (tx, label) => this.#change(tx, label, key, 'publish first', type)
         while ((await this.#transaction(publish)) !== null) await sleep(50)
       }

@@ -1,6 +1,7 @@
+import { attemptsOnlyGrow } from './checks/attempts.js'
 import { duplicatesHaveReasons } from './checks/duplicates.js'
 import { historyOf } from './checks/history.js'
-import { attemptsOnlyGrow, finalIsFinal, onlyTheOwnerSettles, runsDoNotOverlap } from './checks/leases.js'
+import { finalIsFinal, onlyTheOwnerSettles, runsDoNotOverlap } from './checks/leases.js'
 import { keysAreInOrder } from './checks/ordering.js'
 import {
   effectsHappenOnce,

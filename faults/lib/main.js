@@ -1,7 +1,7 @@
 import fs from 'node:fs'
 import { findMariadb } from '../../scripts/mariadb-server.mjs'
 import { runCampaign } from './campaign.js'
-import { readOptions, USAGE } from './options.js'
+import { checkFiles, readOptions, USAGE } from './options.js'
 import { Progress } from './progress.js'
 import { failureText, listText, toJson, toMarkdown, toText } from './report.js'
 
@@ -22,7 +22,9 @@ export async function main(argv) {
 
 function optionsOrComplaint(argv) {
   try {
-    return readOptions(argv)
+    const options = readOptions(argv)
+    if (!options.help && !options.list) checkFiles(options)
+    return options
   } catch (error) {
     console.error(`faults: ${error.message}`)
     process.exitCode = 2

@@ -1,3 +1,5 @@
+import fs from 'node:fs'
+import path from 'node:path'
 import { parseArgs } from 'node:util'
 import { scenarios } from '../scenarios/index.js'
 import { STORES } from './stores/index.js'
@@ -26,18 +28,39 @@ export function readOptions(argv) {
       ...{ json: text, markdown: text, list: flag, help: flag },
     },
   })
-  return {
-    ...values,
-    stores: namesOf('--store', values.store, STORES),
-    faults: namesOf('--fault', values.fault, Object.keys(scenarios)),
-    rounds: numberOf('--rounds', values.rounds, Number.POSITIVE_INFINITY),
-    minutes: numberOf(
-      '--minutes',
-      values.minutes,
-      values.rounds === undefined ? 2 : Number.POSITIVE_INFINITY,
-    ),
-    seed: numberOf('--seed', values.seed, Math.floor(Math.random() * 1_000_000_000)),
+  const stores = namesOf('--store', values.store, STORES)
+  const faults = namesOf('--fault', values.fault, Object.keys(scenarios))
+  if (!stores.some((store) => faults.some((name) => scenarios[name].stores.includes(store)))) {
+    throw new Error(`${faults.join(', ')} does not apply to ${stores.join(', ')}; see --list`)
   }
+  const minutes = values.rounds === undefined ? 2 : Number.POSITIVE_INFINITY
+  return {
+    ...{ ...values, stores, faults },
+    rounds: numberOf('--rounds', values.rounds, Number.POSITIVE_INFINITY, isCount),
+    minutes: numberOf('--minutes', values.minutes, minutes, isPositive),
+    seed: numberOf('--seed', values.seed, Math.floor(Math.random() * 1_000_000_000), isSeed),
+  }
+}
+
+const ROOT = path.resolve(import.meta.dirname, '../..')
+
+/** What would be noticed too late: there is nothing to run, or nowhere to write the report. */
+export function checkFiles(options) {
+  const dir = options.package ?? ROOT
+  if (!fs.existsSync(path.join(dir, 'dist/index.js'))) {
+    throw new Error(`there is no dist/ in ${options.package ?? 'this folder'}; build it first: npm run build`)
+  }
+  for (const name of ['json', 'markdown']) if (options[name] !== undefined) tryWriting(name, options[name])
+}
+
+function tryWriting(name, file) {
+  const isNew = !fs.existsSync(file)
+  try {
+    fs.closeSync(fs.openSync(file, 'a'))
+  } catch (error) {
+    throw new Error(`--${name}: ${file} cannot be written (${error.code})`)
+  }
+  if (isNew) fs.rmSync(file)
 }
 
 function namesOf(option, given, known) {
@@ -49,9 +72,19 @@ function namesOf(option, given, known) {
   return names
 }
 
-function numberOf(option, given, otherwise) {
+const isCount = {
+  test: (number) => Number.isSafeInteger(number) && number > 0,
+  text: 'a whole number from 1',
+}
+const isSeed = {
+  test: (number) => Number.isSafeInteger(number) && number >= 0,
+  text: 'a whole number from 0',
+}
+const isPositive = { test: (number) => number > 0, text: 'a number above 0' }
+
+function numberOf(option, given, otherwise, wanted) {
   if (given === undefined) return otherwise
   const number = Number(given)
-  if (given.trim() === '' || !(number >= 0)) throw new Error(`${option} wants a number`)
+  if (given.trim() === '' || !wanted.test(number)) throw new Error(`${option} wants ${wanted.text}`)
   return number
 }

@@ -9,7 +9,7 @@ const BOTH = ['to-server', 'to-client']
 export async function startProxy(serverUrl, protocol) {
   const target = new URL(serverUrl)
   const links = new Set()
-  const manner = { delayMs: 0, isDribbling: false, traps: [] }
+  const manner = { delayMs: 0, isDribbling: false, traps: [], singles: 0, held: 0, heldMs: 0 }
   const server = net.createServer((client) => {
     const upstream = net.connect(Number(target.port), target.hostname)
     const link = new Link(client, upstream, manner, statementReader(protocol))
@@ -57,6 +57,12 @@ class TcpProxy {
   /** The silent ones are gone at last. */
   endSilence() {
     for (const link of [...this.#links]) if (link.isSilent) link.reset()
+  }
+
+  /** What the misbehaviour came to so far: bytes passed on alone, chunks held back, and for how long together. */
+  get counts() {
+    const { singles, held, heldMs } = this.#manner
+    return { singles, held, heldMs }
   }
 
   /** Holds everything back for so long, both ways, in order. */
@@ -149,11 +155,23 @@ class Link {
     trap.caught(text)
   }
 
+  async #hold(ms) {
+    const began = performance.now()
+    await sleep(ms)
+    this.#manner.held++
+    this.#manner.heldMs += performance.now() - began
+  }
+
+  #dribble(to, chunk) {
+    for (const byte of chunk) to.write(Buffer.from([byte]))
+    this.#manner.singles += chunk.length
+  }
+
   #pump(from, to, way, look) {
     let last = Promise.resolve()
     const inOrder = (work) => {
       const { delayMs } = this.#manner
-      last = delayMs === 0 ? last.then(work) : last.then(() => sleep(delayMs)).then(work)
+      last = delayMs === 0 ? last.then(work) : last.then(() => this.#hold(delayMs)).then(work)
     }
     from.setNoDelay(true)
     from.on('data', (chunk) => {
@@ -162,7 +180,7 @@ class Link {
       inOrder(() => {
         if (this.#isClosed || this.#muted.has(way)) return
         if (!this.#manner.isDribbling) to.write(chunk)
-        else for (const byte of chunk) to.write(Buffer.from([byte]))
+        else this.#dribble(to, chunk)
       })
     })
     from.on('end', () => inOrder(() => !this.#isClosed && !this.#muted.has(way) && to.end()))

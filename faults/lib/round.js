@@ -8,7 +8,7 @@ import { check } from './checker.js'
 import { Crew } from './crew.js'
 import { openJournal, readJournals } from './journal.js'
 import { startProxy } from './proxy.js'
-import { randomOf } from './random.js'
+import { numberOf, randomOf } from './random.js'
 import { summaryOf } from './summary.js'
 import { seen, sleep, until } from './waiting.js'
 
@@ -27,7 +27,11 @@ const DEFAULTS = {
   workMs: 12,
   loops: 2,
   pauseMs: 60,
-  doorbell: true,
+}
+
+/** PostgreSQL can do without; a part of the rounds does, decided apart from everything else that is random. */
+function hasDoorbell({ doorbell }, seed) {
+  return doorbell ?? randomOf(numberOf(`doorbell ${seed}`)).chance(0.7)
 }
 
 /**
@@ -68,7 +72,7 @@ class Round {
     this.dir = fs.mkdtempSync(path.join(os.tmpdir(), 'aftercommit-faults-'))
     process.on('exit', this.#removeFolder)
     this.journal = openJournal(this.dir, 'campaign')
-    this.settings = { ...DEFAULTS, ...scenario.settings?.(this) }
+    this.settings = { ...DEFAULTS, doorbell: hasDoorbell(scenario, seed), ...scenario.settings?.(this) }
     /** In a part of the rounds the producers handle what they publish, from memory. */
     this.isHot = scenario.hot ?? this.random.chance(0.5)
     this.crew = new Crew({
@@ -168,8 +172,9 @@ class Round {
 
   facts() {
     const { store, seed, isHot, strikes } = this
+    const hasBell = store === 'postgres' && this.settings.doorbell
     const tookMs = Math.round(performance.now() - this.began)
-    return { store, fault: this.scenario.name, seed, isHot, strikes, tookMs }
+    return { store, fault: this.scenario.name, seed, isHot, hasDoorbell: hasBell, strikes, tookMs }
   }
 
   async close() {

@@ -1,8 +1,11 @@
 // Clocks, late commits, poison and backlogs.
+import { POISON_ATTEMPTS } from '../lib/cast.js'
 import { seen, sleep } from '../lib/waiting.js'
 import { EVERYWHERE, lineOf, SERVERS, strikeAt, victimOf } from './strikes.js'
 
 const HOUR_MS = 3_600_000
+/** What kills more processes than this is not going to be DEAD. */
+const MOST_DEATHS = POISON_ATTEMPTS + 8
 
 const clockSkew = {
   name: 'clock-skew',
@@ -43,13 +46,20 @@ const poison = {
   title: 'an event that kills its process every time, and one that fails for ever, beside others',
   stores: EVERYWHERE,
   strikes: 1,
-  settings: () => ({ leaseMs: 1_000 }),
+  // Who is charged for the deaths beside it does not live long.
+  settings: () => ({ leaseMs: 1_000, maxAttempts: 8, pauseMs: 250 }),
+  /** The producers go on until both are DEAD, or so many have died that they never will be. */
   async strike(round) {
     const member = await victimOf(round, ['producer'])
     if (!member) return null
-    member.order('poison', { types: ['poison.fails', 'poison.kills'], key: 'key-7' })
-    const enough = await seen(() => round.deaths('poison') >= 4, 25_000, 50)
-    return enough ? `it killed ${round.deaths('poison')} processes` : null
+    const keys = round.random.shuffle(['key-7', null])
+    const events = ['poison.fails', 'poison.kills'].map((type, at) => ({ type, key: keys[at] }))
+    member.order('poison', { events })
+    const deaths = () => round.deaths('poison')
+    const isOver = async () => deaths() > 0 && (await round.database.leftOfPoison()).length === 0
+    await seen(async () => deaths() > MOST_DEATHS || (await isOver()), 60_000, 250)
+    const what = (await isOver()) ? 'and is DEAD' : 'and is still not DEAD'
+    return deaths() > 1 ? `it killed ${deaths()} processes ${what}` : null
   },
 }
 

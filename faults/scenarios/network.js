@@ -26,7 +26,7 @@ async function cutAfter(round, side, matches, point, timeoutMs = 6_000) {
   await seen(() => text !== null, timeoutMs)
   disarm()
   if (text === null) return null
-  round.journal.write('cut', { point, way: `${side}: ${text.trim().slice(0, 60)}` })
+  round.journal.write('cut', { point, way: side, statement: text.trim().slice(0, 60) })
   return `${side} never heard the answer to ${text.trim().slice(0, 30)}`
 }
 
@@ -56,23 +56,35 @@ function silence(name, title, waysOf) {
   })
 }
 
+/** What both proxies have counted since. */
+function counter({ proxies }) {
+  const sum = (name) => SIDES.reduce((total, side) => total + proxies[side].counts[name], 0)
+  const all = () => ({ singles: sum('singles'), held: sum('held'), heldMs: sum('heldMs') })
+  const before = all()
+  return () => Object.fromEntries(Object.entries(all()).map(([name, count]) => [name, count - before[name]]))
+}
+
 const chunks = proxied('proxy-chunks', 'everything arrives one byte at a time', 2, async (round) => {
   round.journal.write('server', { state: 'far away' })
+  const since = counter(round)
   for (const side of SIDES) round.proxies[side].dribble(true)
   await sleep(round.random.between(1_000, 2_000))
+  const { singles } = since()
   for (const side of SIDES) round.proxies[side].dribble(false)
   round.journal.write('server', { state: 'up' })
-  return 'passed on by single bytes'
+  return singles > 0 ? `${singles} bytes were passed on one at a time` : null
 })
 
 const latency = proxied('proxy-latency', 'everything arrives late', 2, async (round) => {
   const ms = round.random.between(30, 250)
   round.journal.write('server', { state: 'far away' })
+  const since = counter(round)
   for (const side of SIDES) round.proxies[side].delay(ms)
   await sleep(round.random.between(1_000, 2_000))
+  const { held, heldMs } = since()
   for (const side of SIDES) round.proxies[side].delay(0)
   round.journal.write('server', { state: 'up' })
-  return `${ms} ms later, both ways`
+  return held > 0 ? `${held} chunks came ${Math.round(heldMs / held)} ms later` : null
 })
 
 const afterCommit = proxied(

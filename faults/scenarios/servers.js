@@ -11,8 +11,8 @@ const backendTerminated = {
   async strike(round) {
     const count = round.random.between(1, 5)
     const ended = await round.database.terminate((all) => round.random.shuffle(all).slice(0, count))
-    for (const session of ended)
-      round.journal.write('cut', { point: `session ended: ${session}`, way: 'by the server' })
+    for (const { session, ...whose } of ended)
+      round.journal.write('cut', { point: `session ended: ${session}`, ...whose })
     return ended.length > 0 ? `${ended.length} sessions ended` : null
   },
 }
@@ -169,10 +169,16 @@ const sqliteBusy = {
   strikes: 5,
   async strike(round) {
     const ms = round.random.between(100, 1_600)
+    const errors = () =>
+      round.crew.members.flatMap((one) => one.lines()).filter(({ what }) => what === 'busy')
+    let before = 0
     round.journal.write('server', { state: 'locked' })
-    await round.database.lockWrites(ms)
+    await round.database.lockWrites(ms, () => {
+      before = errors().length
+    })
     round.journal.write('server', { state: 'up' })
-    return `the file was locked for ${ms} ms`
+    const found = errors().length - before
+    return found > 0 ? `locked for ${ms} ms, and found so ${found} times` : null
   },
 }
 
@@ -183,14 +189,15 @@ const vacuumPinned = {
   strikes: 2,
   async strike(round) {
     const ms = round.random.between(1_500, 2_500)
-    await round.database.pinVacuum(ms)
-    return `a snapshot was held for ${ms} ms`
+    const kept = await round.database.pinVacuum(ms)
+    return kept ? `a snapshot was held for ${ms} ms, and ${kept} for its sake` : null
   },
 }
 
 const doorbellFull = {
   name: 'doorbell-full',
   title: 'the queue of notifications is full',
+  doorbell: true,
   stores: ['postgres'],
   why: { mysql: 'it has no doorbell', sqlite: 'it has no doorbell' },
   strikes: 2,

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest'
-import { simulate } from '../../test/support/simulation-world.js'
+import { simulate } from '../../test/support/simulation-seeds.js'
 
 it('several outboxes on one database: a random life, part 4 of the seeds', { timeout: 600_000 }, async () => {
   expect(await simulate(4, 4)).toBe('')

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import { simulate, World } from '../../test/support/simulation-world.js'
+import { simulate } from '../../test/support/simulation-seeds.js'
+import { World } from '../../test/support/simulation-world.js'
 
 /** More by SIMULATION_SEEDS=5000, one alone by SIMULATION_SEED=17. The other parts are in the files beside this one. */
 
@@ -10,10 +11,12 @@ const IN_PLAY = [
   ...['claim', 'claimOrdered', 'settleIfLeased', 'renewIfLeased', 'append', 'heartbeat', 'retryDead'].flatMap(
     (method) => [`${method} unreachable`, `${method} answer lost`],
   ),
-  ...['commit lost', 'committed lost', 'cut off', 'connected', 'start', 'stop', 'pause', 'resume'],
+  ...['commit lost', 'committed lost', 'cut off', 'connected', 'vanish', 'start', 'stop', 'pause', 'resume'],
   ...['settled done', 'settled retry', 'settled dead', 'settled release', 'announced dead'],
   ...['metric hot_enqueued', 'metric cold_enqueued', 'metric lease_lost', 'batch of several', 'batch of one'],
-  ...['first', 'second', 'pattern', 'only', 'limited', 'batch', 'poison'].map((name) => `handler ${name}`),
+  ...['first', 'second', 'pattern', 'only', 'limited', 'batch', 'poison', 'killer'].map(
+    (name) => `handler ${name}`,
+  ),
   ...['aborted LEASE_LOST', 'aborted HANDLER_TIMEOUT', 'aborted SHUTDOWN', 'ended DONE', 'ended DEAD'],
 ]
 

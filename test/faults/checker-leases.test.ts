@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { check, storyText } from '../../faults/lib/checker.js'
-import { JournalWriter } from './journal-writer.js'
+import { JournalWriter, type Told } from './journal-writer.js'
 
 type Tell = (journal: JournalWriter) => unknown
 
@@ -10,6 +10,32 @@ function broken(tell: Tell): string[] {
   const { violations } = check(journal.lines, journal.state)
   return [...new Set(violations.map(({ invariant }) => invariant))]
 }
+
+describe('I4: no run begins without a lease', () => {
+  const begun = (at: number, renewedAt?: number): Tell => {
+    return (j) => {
+      j.commit('e').claim('w', 'a', 'e')
+      if (renewedAt) j.at(renewedAt).renew('w', 'a', 'e')
+      j.at(at).run('w', 'e').settle('w', 'a', 'e')
+    }
+  }
+
+  it('finds one that began when its lease was certainly over, and none that may have had it', () => {
+    expect(broken(begun(2_100))).toEqual(['I4'])
+    expect(broken(begun(2_000))).toEqual([])
+    expect(broken(begun(2_800, 1_900))).toEqual([])
+    expect(broken(begun(3_000, 1_900))).toEqual(['I4'])
+  })
+
+  it('does not count a renewal that came behind it', () => {
+    const revived: Tell = (j) => {
+      j.commit('e').claim('w', 'a', 'e')
+      const run = j.at(2_500).start('w', 'e')
+      j.renew('w', 'a', 'e').end('w', run).settle('w', 'a', 'e')
+    }
+    expect(broken(revived)).toEqual(['I4', 'I6'])
+  })
+})
 
 describe('I6: only the owner settles', () => {
   const frozen = (counts: boolean): Tell => {
@@ -101,6 +127,54 @@ describe('I7: attempts only grow, and nobody dies of a neighbour', () => {
       j.claim('w', 'a', 'e').settle('w', 'a', 'e', 'dead')
     }
     expect(broken(unroutable)).toEqual([])
+  })
+
+  /** It dies with so many processes, is charged for the second and all later ones if at all, and ends as told. */
+  const killer = (deaths: number, isCharged: boolean, told: Told): Tell => {
+    return (j) => {
+      j.poison.push('p')
+      j.commit('p', told)
+      for (let n = 1; n <= deaths; n++) {
+        j.at(n * 2_000).claim(`worker-1.${n}`, `t${n}`, 'p', isCharged ? Math.max(0, n - 2) : 0)
+        j.start(`worker-1.${n}`, 'p')
+        j.killed(`worker-1.${n}`)
+      }
+      const last = isCharged ? deaths - 1 : 0
+      j.at(90_000).claim('worker-2.1', 'z', 'p', last)
+      if (told.status === 'DEAD') j.settle('worker-2.1', 'z', 'p', 'dead')
+      else j.run('worker-2.1', 'p').settle('worker-2.1', 'z', 'p')
+    }
+  }
+  const DEAD: Told = { status: 'DEAD', lastError: 'its process died' }
+
+  it('finds a killer that is not DEAD in the end, and one that was not charged', () => {
+    expect(broken(killer(5, true, DEAD))).toEqual([])
+    expect(broken(killer(5, true, {}))).toEqual(['I7'])
+    expect(broken(killer(5, false, DEAD))).toEqual([])
+    expect(broken(killer(6, false, DEAD))).toEqual(['I7'])
+    expect(broken(killer(20, true, DEAD))).toEqual([])
+  })
+
+  it('finds many deaths without a charge of an event that nobody called poison', () => {
+    const unnamed: Tell = (j) => {
+      killer(40, false, {})(j)
+      j.poison.pop()
+    }
+    expect(broken(unnamed)).toEqual(['I7'])
+  })
+
+  it('finds a neighbour of poison that is DEAD because it was under way beside it', () => {
+    const beside = (fails: boolean): Tell => {
+      return (j) => {
+        j.commit('n', DEAD).claim('worker-1.1', 't1', 'n')
+        if (fails) j.run('worker-1.1', 'n', 'note', false)
+        j.start('worker-1.1', 'n')
+        killer(5, true, DEAD)(j)
+        j.claim('worker-2.1', 'y', 'n', 1).settle('worker-2.1', 'y', 'n', 'dead')
+      }
+    }
+    expect(broken(beside(false))).toEqual(['I7'])
+    expect(broken(beside(true))).toEqual([])
   })
 
   it('does not compare claims that were made at the same time', () => {

@@ -295,7 +295,12 @@ describe('I5: duplicates have a reason', () => {
       'a blocked event loop',
       (j) => j.write('worker-1.1', 'hit', { point: 'after-handler', action: 'block' }),
     ],
-    ['a cut', (j) => j.campaign('cut', { point: 'before settle', way: 'half-open' })],
+    ['a cut of its side', (j) => j.campaign('cut', { point: 'reset', way: 'worker' })],
+    ['a cut of anybody', (j) => j.campaign('cut', { point: 'session ended: Query', way: 'everybody' })],
+    [
+      'a cut of its own',
+      (j) => j.campaign('cut', { point: 'session ended', way: 'worker', child: 'worker-1.1' }),
+    ],
     ['a server that is down', (j) => j.campaign('server', { state: 'down' })],
     ['starvation', (j) => j.at(2_500).write('worker-1.1', 'late', { ms: 1_400 })],
     [
@@ -365,8 +370,10 @@ describe('I5: duplicates have a reason', () => {
       j.campaign('thawed', { child: 'worker-2.1' }),
     ]
     expect(broken(again(other))).toEqual(['I5'])
-    expect(
-      broken(again((j) => j.campaign('cut', { point: 'x', way: 'reset', child: 'worker-3.1' }))),
-    ).toEqual(['I5'])
+    const cut = (whose: Record<string, unknown>) =>
+      broken(again((j) => j.campaign('cut', { point: 'reset', ...whose })))
+    expect(cut({ way: 'worker', child: 'worker-3.1' })).toEqual(['I5'])
+    expect(cut({ way: 'producer' })).toEqual(['I5'])
+    expect(cut({})).toEqual(['I5'])
   })
 })

@@ -22,6 +22,7 @@ export class JournalWriter {
   readonly rows: FinalState['rows'][number][] = []
   readonly business: FinalState['business'][number][] = []
   readonly effects: FinalState['effects'][number][] = []
+  readonly poison: string[] = []
   readonly handlers: Record<string, string[]> = { plain: ['note'], pair: ['note', 'other'], once: ['count'] }
   #now = 0
   #transactions = 0
@@ -127,7 +128,7 @@ export class JournalWriter {
   }
 
   get state(): FinalState {
-    const { rows, business, effects, handlers } = this
-    return { rows, business, effects, handlers, exactlyOnce: ['count'] }
+    const { rows, business, effects, handlers, poison } = this
+    return { rows, business, effects, handlers, poison, exactlyOnce: ['count'] }
   }
 }

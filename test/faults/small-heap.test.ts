@@ -24,7 +24,8 @@ it(`a process with a heap of 64 MB drains ${ROWS.toLocaleString('en')} waiting r
   const { handled, peakHeapMb, limitMb } = JSON.parse(stdout)
   expect(limitMb).toBeLessThan(140)
   expect(handled).toBe(ROWS)
-  expect(peakHeapMb).toBeLessThan(limitMb)
+  // The limit that V8 tells is higher than the one it was given, and cannot be passed.
+  expect(peakHeapMb).toBeLessThan(64)
   const { rows } = await pool.query('select status, count(*)::int n from outbox_event group by 1')
   expect(rows).toEqual([{ status: 1, n: ROWS }])
 })

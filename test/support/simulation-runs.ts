@@ -73,12 +73,20 @@ export class Runs {
     for (const place of places) this.#running.set(place, [...(this.#running.get(place) ?? []), run])
     try {
       await work()
-      if (!told.signal.aborted) this.#succeeded.set(key, run)
+      if (!told.signal.aborted && !runner.link.isGone) this.#succeeded.set(key, run)
     } finally {
       for (const place of places) {
         const left = (this.#running.get(place) ?? []).filter((other) => other !== run)
         this.#running.set(place, left)
       }
+    }
+  }
+
+  /** It runs nothing any more. */
+  vanished(runner: Runner): void {
+    for (const [place, runs] of this.#running) {
+      const left = runs.filter((run) => run.runner !== runner)
+      this.#running.set(place, left)
     }
   }
 
@@ -135,7 +143,7 @@ export class Runs {
     const run = this.#succeeded.get(key)
     if (!run) return
     const { link, toggledAt } = run.runner
-    const isExcused = link.cutOff || Math.max(link.troubleAt, toggledAt) >= run.startedAt
+    const isExcused = link.cutOff || link.isGone || Math.max(link.troubleAt, toggledAt) >= run.startedAt
     if (!isExcused) this.#wrong(`I5: ${key} is called again although it has succeeded`)
   }
 

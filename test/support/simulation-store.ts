@@ -125,6 +125,8 @@ export class WatchedDatabase extends MemoryDatabase {
 export interface Link {
   /** Nothing gets through. */
   cutOff: boolean
+  /** Its instance is no more: whatever it has called for never comes. */
+  isGone: boolean
   readonly name: string
   /** When a call last failed, by the monotonic clock; of the renewal of leases also apart from the others. */
   troubleAt: number
@@ -172,6 +174,12 @@ async function travel({ scheduler, clock, random, fails }: Scene): Promise<void>
   await new Promise<void>((resolve) => clock.setTimer(resolve, ms))
 }
 
+/** Only what is in a transaction fails: the database ends it when its owner is gone. */
+async function alive({ isGone }: Link, method: string): Promise<void> {
+  if (isGone && method === 'append') throw new Error('gone: append')
+  if (isGone) await new Promise(() => {})
+}
+
 function connect(scene: Scene, rows: WatchedDatabase, store: MemoryStore, link: Link): MemoryStore {
   let calls = 0
   const fail = (how: string, method: string) => {
@@ -186,10 +194,12 @@ function connect(scene: Scene, rows: WatchedDatabase, store: MemoryStore, link: 
       throw new Error('calls without end')
     }
     await travel(scene)
+    await alive(link, method)
     if (link.cutOff || scene.fails(0.03)) fail('unreachable', method)
     const result = await effect()
     scene.note(method, link.name)
     await travel(scene)
+    await alive(link, method)
     if (!NO_ANSWER.has(method) && (link.cutOff || scene.fails(0.02))) fail('answer lost', method)
     return result
   }

@@ -1,5 +1,3 @@
-import crypto from 'node:crypto'
-import { syncBuiltinESMExports } from 'node:module'
 import { fixedDelay } from '../../src/core/backoff.js'
 import { CommitUnknownError, RetryAfter } from '../../src/core/errors.js'
 import type { MetricsExporter } from '../../src/observe/metrics.js'
@@ -7,7 +5,10 @@ import { isPending } from '../../src/stores/memory/row.js'
 import { createTestOutbox, type TestOutbox } from '../../src/testing/test-outbox.js'
 import { VirtualClock } from '../../src/testing/virtual-clock.js'
 import { randomOf } from './random.js'
-import { type Incoming, LEASE_MS, type Runner, Runs, type Told } from './simulation-runs.js'
+import { type Instance, MortalClock, withSeededIds } from './simulation-instance.js'
+import { aroundKiller, KILLER, KILLER_ATTEMPTS, killerProblems } from './simulation-killer.js'
+import { problemsOf } from './simulation-rows.js'
+import { type Incoming, LEASE_MS, Runs, type Told } from './simulation-runs.js'
 import {
   type Link,
   type Random,
@@ -22,12 +23,6 @@ const TYPES = ['everywhere', 'everywhere.else', 'only.0', 'only.1', 'nowhere']
 /** Fails until it is lifted, however often it is tried. */
 const POISON = 'poison'
 const ALL = { limit: 100_000 }
-
-interface Instance extends Runner {
-  readonly outbox: TestOutbox
-  readonly link: Link
-  started: boolean
-}
 
 /** One "database", two or three outboxes on it, and everything that can go wrong at once. */
 export class World {
@@ -48,6 +43,8 @@ export class World {
   readonly #hasFaults: boolean
   readonly #doneMs: number
   readonly #counts: boolean
+  /** It takes a few leases. */
+  readonly #hasKiller: boolean
   #published = 0
   #isCalm = false
   #isPoisonLifted = false
@@ -56,6 +53,7 @@ export class World {
     this.#random = randomOf(seed)
     this.#hasFaults = seed % 4 !== 0
     this.#counts = seed % 8 < 2
+    this.#hasKiller = seed % 5 === 0
     this.#trace = trace
     this.#scene = {
       clock: this.clock,
@@ -92,17 +90,20 @@ export class World {
 
   #instance(n: number): Instance {
     const never = Number.NEGATIVE_INFINITY
-    const link = { name: `#${n}`, cutOff: false, troubleAt: never, renewalTroubleAt: never }
-    const outbox = withSeededIds(this.#random, () => this.#outbox(link))
+    const link = { name: `#${n}`, cutOff: false, isGone: false, troubleAt: never, renewalTroubleAt: never }
+    const clock = new MortalClock(this.clock)
+    const outbox = withSeededIds(this.#random, () => this.#outbox(link, clock))
     const { instanceId } = outbox
-    const instance = { outbox, instanceId, link, started: false, toggledAt: never, cutOffAt: 0 }
+    const cutOffAt = this.clock.monotonic()
+    const state = { started: false, toggledAt: never, cutOffAt, busy: new Set<Promise<unknown>>() }
+    const instance = { n, outbox, instanceId, link, clock, ...state }
     this.#register(instance, n)
     return instance
   }
 
-  #outbox(link: Link): TestOutbox {
+  #outbox(link: Link, clock: MortalClock): TestOutbox {
     return createTestOutbox({
-      clock: this.clock,
+      clock,
       store: this.#database.connect(link),
       dispatcher: {
         concurrency: 1 + this.#random.below(4),
@@ -135,6 +136,8 @@ export class World {
     const retry = { maxAttempts: 2, policy: fixedDelay(20) }
     outbox.on(`only.${n % 2}`, 'limited', handle('limited'), { concurrency: 1, retry })
     outbox.on(POISON, POISON, handle(POISON), { retry: { maxAttempts: 1_000, policy: fixedDelay(2_500) } })
+    const once = { maxAttempts: KILLER_ATTEMPTS, policy: fixedDelay(20) }
+    outbox.on(KILLER, KILLER, handle(KILLER), { retry: once })
     outbox.onBatch('everywhere', 'batch', { size: 3, waitMs: 200 }, (events, { attempts, signal }) => {
       this.#note(events.length > 1 ? 'batch of several' : 'batch of one', events[0]?.eventId ?? '')
       return Promise.all(
@@ -152,13 +155,34 @@ export class World {
     const one = this.#random.pick(this.#instances)
     const { outbox } = one
     const dice = this.#random.below(20)
-    if (dice < 9) this.#begin(this.#publish(outbox))
-    else if (dice < 11) this.#begin(this.#toggle(one))
+    if (dice < 9) this.#begin(one, this.#publish(outbox))
+    else if (dice < 11) this.#begin(one, this.#toggle(one))
     else if (dice < 13) this.#cutOff(one)
-    else if (dice < 14 && !one.started) this.#begin(outbox.poll().catch(() => {}))
-    else if (dice < 15) this.#begin(outbox.deadLetters.retry({ all: true }).catch(() => {}))
-    else if (dice < 17) this.#begin(this.#pauseOrResume(outbox))
+    else if (dice < 14 && !one.started)
+      this.#begin(
+        one,
+        outbox.poll().catch(() => {}),
+      )
+    else if (dice < 15)
+      this.#begin(
+        one,
+        outbox.deadLetters.retry({ all: true }).catch(() => {}),
+      )
+    else if (dice < 17) this.#begin(one, this.#pauseOrResume(outbox))
+    else if (dice < 18 && this.#hasFaults) this.#vanish(one)
     await this.clock.advance(this.#random.pick([0, 0, 1, 7, 60, 400, 1_500, 4_000]))
+  }
+
+  /** As by SIGKILL: nothing that it waits for comes, none of its timers fires, and another one takes its place. */
+  #vanish(one: Instance): void {
+    this.#note('vanish', one.link.name)
+    one.link.isGone = true
+    one.clock.vanish()
+    for (const work of one.busy) this.#busy.delete(work)
+    this.#runs.vanished(one)
+    const heir = this.#instance(one.n)
+    this.#instances[one.n] = heir
+    if (one.started) this.#begin(heir, this.#toggle(heir))
   }
 
   #cutOff(one: Instance): void {
@@ -179,11 +203,12 @@ export class World {
     await (isPaused ? outbox.resume(type) : outbox.pause(type)).catch(() => {})
   }
 
-  #begin(work: Promise<unknown>): void {
+  #begin(one: Instance, work: Promise<unknown>): void {
     this.#busy.add(work)
+    one.busy.add(work)
     work.then(
       () => this.#busy.delete(work),
-      (error: unknown) => this.#problems.push(`unexpected: ${error}`),
+      (error: unknown) => one.link.isGone || this.#problems.push(`unexpected: ${error}`),
     )
   }
 
@@ -245,16 +270,22 @@ export class World {
   }
 
   async #handle(instance: Instance, name: string, event: Incoming, told: Told): Promise<void> {
+    if (instance.link.isGone) return new Promise(() => {})
     const what = `${event.eventId} ${told.attempt} on ${instance.link.name}`
     this.#note(`handler ${name}`, what)
     try {
-      await this.#runs.during(instance, name, event, told, () => this.#work(instance.outbox, event))
+      await this.#runs.during(instance, name, event, told, () => this.#work(instance, event))
     } finally {
       if (told.signal.aborted) this.#note(`aborted ${(told.signal.reason as { code?: string }).code}`, what)
     }
   }
 
-  async #work(outbox: TestOutbox, { eventId, eventType }: Incoming): Promise<void> {
+  async #work(instance: Instance, { eventId, eventType }: Incoming): Promise<void> {
+    const { outbox } = instance
+    if (eventType === KILLER) {
+      this.#vanish(instance)
+      return new Promise(() => {})
+    }
     if (eventType === POISON && !this.#isPoisonLifted) throw new Error('poison')
     const dice = this.#isCalm ? 0 : this.#random.below(20)
     await this.#scene.scheduler.turn()
@@ -272,8 +303,12 @@ export class World {
     await this.clock.advance(20_000)
     const [first] = this.#instances as [Instance]
     for (const type of await this.#database.store.paused()) await this.#now(first.outbox.resume(type))
-    for (const one of this.#instances) await this.#now(one.outbox.start())
+    for (const one of this.#instances) {
+      one.started = true
+      await this.#now(one.outbox.start())
+    }
     await this.#drainAroundPoison()
+    if (this.#hasKiller) await this.#drainAroundKiller()
     await this.#untilPendingAre([])
     for (const one of this.#instances) await this.#stopIdle(one.outbox)
   }
@@ -291,6 +326,21 @@ export class World {
     if (this.#runs.handled.has('behind') === stalled.includes('behind'))
       this.#problems.push(`I14: the event behind the poison was handled: ${!stalled.includes('behind')}`)
     this.#isPoisonLifted = true
+  }
+
+  async #drainAroundKiller(): Promise<void> {
+    await this.#untilPendingAre([])
+    const vanished = () => this.tally.get('vanish') ?? 0
+    const before = vanished()
+    const events = aroundKiller(this.#random.chance(0.5))
+    const { outbox } = this.#instances[0] as Instance
+    const publishing = outbox.transaction(async (tx) => {
+      for (const event of events) await tx.publish(event)
+    })
+    await this.#now(publishing)
+    await this.#untilPendingAre([])
+    const rowOf = (eventId: string) => this.#database.rows.rows.get(eventId)
+    this.#problems.push(...killerProblems(events, rowOf, vanished() - before))
   }
 
   async #untilPendingAre(ids: readonly string[]): Promise<void> {
@@ -333,12 +383,8 @@ export class World {
     for (const row of rows) {
       const { eventId, status, lastError, attempts, eventType } = row
       this.#note(`ended ${status}`, `${eventId} ${attempts} ${lastError}`)
-      if (status === 'NEW' || status === 'RETRY') wrong(`I1: ${eventId} is still ${status}`)
-      if (status === 'DEAD' && !lastError) wrong(`I1: ${eventId} is dead without a reason`)
-      if (status === 'DONE' && !handled.has(eventId)) wrong(`I1: ${eventId} is done and was never handled`)
-      if (attempts > MAX_ATTEMPTS && eventType !== POISON) wrong(`I7: ${eventId} was tried ${attempts} times`)
-      if (status === 'DEAD' && (eventType === 'nowhere') !== /Unroutable/.test(lastError ?? ''))
-        wrong(`I1: ${eventId} of type ${eventType} is dead for another reason: ${lastError}`)
+      const mostAttempts = eventType === POISON ? Number.POSITIVE_INFINITY : MAX_ATTEMPTS
+      for (const text of problemsOf(row, { isHandled: handled.has(eventId), mostAttempts })) wrong(text)
     }
     for (const id of deleted) if (!handled.has(id)) wrong(`I1: ${id} was deleted and never handled`)
     for (const id of this.#committed) if (!present.has(id)) wrong(`I1: ${id} was committed and is gone`)
@@ -350,35 +396,4 @@ export class World {
     if (this.clock.timerCount > 0) wrong(`I11: ${this.clock.timerCount} timers are left`)
     for (const place of this.#runs.unfinished()) wrong(`${place} has not ended`)
   }
-}
-
-/** The id of an instance decides which of them cleans up: it comes from the seed like all other chance. */
-function withSeededIds<T>(random: Random, make: () => T): T {
-  const { randomBytes } = crypto
-  const replace = (by: typeof randomBytes) => {
-    crypto.randomBytes = by
-    syncBuiltinESMExports()
-  }
-  replace(((size: number) => Buffer.from(Array.from({ length: size }, () => random.below(256)))) as never)
-  try {
-    return make()
-  } finally {
-    replace(randomBytes)
-  }
-}
-
-/** The worlds of one part of the seeds. Returns what was wrong, with the way to see it again; at most three of them. */
-export async function simulate(part: number, parts: number): Promise<string> {
-  const only = process.env.SIMULATION_SEED
-  const count = Number(process.env.SIMULATION_SEEDS ?? 2_000)
-  const failed: string[] = []
-  const first = only === undefined ? part : Number(only)
-  const last = only === undefined ? count : first
-  for (let seed = first; seed <= last && failed.length < 3; seed += parts) {
-    await new World(seed).run().catch((error) => {
-      const again = `SIMULATION_SEED=${seed} npx vitest run src/outbox/simulation.test.ts`
-      failed.push(`seed ${seed}: ${error.message}\nagain: ${again}`)
-    })
-  }
-  return failed.join('\n\n')
 }

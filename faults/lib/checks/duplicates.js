@@ -79,8 +79,14 @@ function hindrance(history, { proc, asked, leaseMs }, to) {
   return cut || isDown(history, asked) ? 'it was cut off from the database' : null
 }
 
-function concerns({ child }, proc) {
-  return child === undefined || child === proc
+/** A server is everybody's; a cut is that of one life or of one role, and excuses nobody when it says neither. */
+function concerns({ what, child, way }, proc) {
+  if (what !== 'cut') return true
+  return child === undefined ? way === 'everybody' || way === roleOf(proc) : child === proc
+}
+
+function roleOf(proc) {
+  return proc.split('-')[0]
 }
 
 /** The server was away when the time began, and nobody has said that it was back. */

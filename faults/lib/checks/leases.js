@@ -3,8 +3,8 @@ import { groupBy } from './history.js'
 /**
  * I4. Runs of one (event, handler), or of one ordering key, never overlap in one life; in different lives they do not
  * while the first one's lease is known to hold. It is known until `asked + leaseMs` of the last line that took or
- * renewed it, unless the life is over, and its runs with it, or has sent a settlement with that token. A frozen or blocked life is excused by
- * that alone: its lease runs out.
+ * renewed it, unless the life is over, and its runs with it, or has sent a settlement with that token. A frozen or
+ * blocked life is excused by that alone: its lease runs out. No run begins without a lease, or when it is certainly over.
  */
 export function runsDoNotOverlap(history) {
   const { business, runs } = history
@@ -27,7 +27,23 @@ export function runsDoNotOverlap(history) {
   for (const { eventId, proc, handler, run } of unleased) {
     violations.set(`${proc}\n${run}`, { eventId, text: `${proc} ran ${handler} without a lease` })
   }
+  for (const one of runs) {
+    const overMs = one.hold ? one.startAt - overBy(one.hold, one.startAt) : 0
+    if (overMs <= START_MS) continue
+    const { eventId, proc, handler, run } = one
+    const text = `${proc} began ${handler} when its lease was over for ${overMs.toFixed(0)} ms`
+    violations.set(`${proc}\n${run}`, { eventId, text })
+  }
   return { seen: runs.length > 0, violations: [...violations.values()] }
+}
+
+/** Between its last look at the lease and the first line of the handler a process may have to wait for a processor. */
+const START_MS = 50
+
+/** When a lease that nobody renewed after that time was certainly over. */
+function overBy({ at, leaseMs, renewals }, time) {
+  const asked = renewals.filter((one) => one.asked <= time)
+  return Math.max(at + leaseMs, ...asked.map((one) => one.at + one.leaseMs))
 }
 
 /** Pairs of runs of which the second started while the first was under way. */
@@ -114,31 +130,6 @@ export function finalIsFinal(history) {
       if (hold.asked <= finalAt) continue
       violations.push({ eventId, text: `${hold.proc} claimed it after it was ${final[0].outcome}` })
     }
-  }
-  return { seen, violations }
-}
-
-/**
- * I7. From claim to claim the attempts never fall, as far as their order is certain; and nobody dies of a neighbour:
- * an event that is DEAD has failed in a run of its own, was under way when its process died, or has no handler.
- */
-export function attemptsOnlyGrow(history) {
-  const violations = []
-  let seen = false
-  for (const [eventId, holds] of history.holds) {
-    if (holds.length > 1) seen = true
-    for (const hold of holds) {
-      const higher = holds.find((one) => one.at < hold.asked && one.attempts > hold.attempts)
-      if (!higher) continue
-      violations.push({ eventId, text: `attempts fell from ${higher.attempts} to ${hold.attempts}` })
-      break
-    }
-  }
-  for (const { eventId, status } of history.rows.values()) {
-    if (status !== 'DEAD' || history.handlersOf(eventId).length === 0) continue
-    seen = true
-    if (history.runsOf(eventId).some(({ ok, abortedAt }) => ok !== true || abortedAt < Infinity)) continue
-    violations.push({ eventId, text: 'DEAD, and no run of it ever failed or was cut short' })
   }
   return { seen, violations }
 }

@@ -1,8 +1,8 @@
 import mysql from 'mysql2/promise'
 import { startMariadb } from '../../../scripts/mariadb-server.mjs'
 import { KEYS } from '../cast.js'
-import { again, sleep } from '../waiting.js'
-import { BUSINESS, EFFECTS, EVENTS, PENDING, stateOf } from './shared.js'
+import { again, seen, sleep } from '../waiting.js'
+import { BUSINESS, EFFECTS, EVENTS, LEFT_OF_POISON, PENDING, stateOf } from './shared.js'
 
 const ID = 'varchar(64) character set utf8mb4 collate utf8mb4_bin'
 const TABLES = [
@@ -68,6 +68,11 @@ class MysqlDatabase {
     return this.#rows(PENDING)
   }
 
+  /** Poison that is not DEAD yet, and how often it was charged. */
+  leftOfPoison() {
+    return this.#rows(LEFT_OF_POISON)
+  }
+
   async finalState() {
     return stateOf(await this.#rows(EVENTS), await this.#rows(BUSINESS), await this.#rows(EFFECTS))
   }
@@ -77,6 +82,7 @@ class MysqlDatabase {
     await again(() => this.#root.query(`drop database if exists ${this.#name}`))
   }
 
+  /** The server does not know whose a session is. */
   async terminate(choose = (all) => all) {
     const victims = choose(await this.#sessions())
     const ended = []
@@ -85,7 +91,8 @@ class MysqlDatabase {
         () => true,
         () => false,
       )
-      if (isEnded) ended.push(`${command} (${String(info ?? '').slice(0, 40)})`)
+      const session = `${command} (${String(info ?? '').slice(0, 40)})`
+      if (isEnded) ended.push({ session, way: 'everybody' })
     }
     return ended
   }
@@ -136,20 +143,34 @@ class MysqlDatabase {
     return this.#holding(['lock tables outbox_event write'], 'unlock tables', ms)
   }
 
-  pinVacuum(ms) {
+  /** Answers what had to be kept; nothing when the history of changes did not grow. */
+  async pinVacuum(ms) {
+    const before = await this.#historyLength()
+    const grown = async () => {
+      const more = (await this.#historyLength()) - before
+      return more > 0 ? `${more} more changes were kept` : undefined
+    }
     return this.#holding(
       ['start transaction with consistent snapshot', 'select count(*) from outbox_event'],
       'rollback',
       ms,
+      () => seen(grown, 3_000, 100),
     )
   }
 
-  async #holding(statements, end, ms) {
+  async #historyLength() {
+    const [row] = await this.#rows(`show global status like 'Innodb_history_list_length'`)
+    return Number(row?.Value ?? 0)
+  }
+
+  async #holding(statements, end, ms, look = () => {}) {
     const client = await mysql.createConnection({ uri: this.#urlAs('root') })
     try {
       for (const statement of statements) await client.query(statement)
       await sleep(ms)
+      const found = await look()
       await client.query(end)
+      return found
     } finally {
       client.destroy()
     }

@@ -1,8 +1,8 @@
 import pg from 'pg'
 import { startPostgres } from '../../../scripts/postgres-server.mjs'
 import { KEYS } from '../cast.js'
-import { again, sleep } from '../waiting.js'
-import { BUSINESS, EFFECTS, EVENTS, PENDING, stateOf } from './shared.js'
+import { again, seen, sleep } from '../waiting.js'
+import { BUSINESS, EFFECTS, EVENTS, LEFT_OF_POISON, PENDING, stateOf } from './shared.js'
 
 const TABLES = `create table aggregate (id text primary key, version int not null);
 create table business (event_id text primary key, akey text, version int);
@@ -12,6 +12,9 @@ insert into aggregate values ${KEYS.map((key) => `('${key}', 0)`).join()}`
 const SETTINGS = { deadlock_timeout: '100ms', max_notify_queue_pages: 64 }
 /** The administrator may write whatever the server is set to. */
 const WRITES = '-c default_transaction_read_only=off -c statement_timeout=0'
+
+/** What VACUUM says of rows that are dead and that somebody may still see, in newer and in older versions. */
+const KEPT = /([1-9]\d*) are dead but not yet removable|([1-9]\d*) dead row versions cannot be removed yet/
 
 export async function openPostgresServer() {
   const server = await startPostgres({ fsync: false, settings: SETTINGS })
@@ -68,6 +71,11 @@ class PostgresDatabase {
     return this.#rows(PENDING)
   }
 
+  /** Poison that is not DEAD yet, and how often it was charged. */
+  leftOfPoison() {
+    return this.#rows(LEFT_OF_POISON)
+  }
+
   async finalState() {
     return stateOf(await this.#rows(EVENTS), await this.#rows(BUSINESS), await this.#rows(EFFECTS))
   }
@@ -77,7 +85,10 @@ class PostgresDatabase {
     await again(() => this.#root.query(`drop database if exists ${this.#name} with (force)`))
   }
 
-  /** Ends some sessions of the children: all, or those that `choose` takes of them. Answers what they were. */
+  /**
+   * Ends some sessions of the children: all, or those that `choose` takes of them. Answers what they were, and whose:
+   * `child` and the `way` of its role.
+   */
   async terminate(choose = (all) => all) {
     const text = `select pid, application_name as name, state, left(query, 40) as query from pg_stat_activity
       where datname = $1 and usename = 'app' order by pid`
@@ -86,7 +97,9 @@ class PostgresDatabase {
     const { rows } = await this.#admin.query(end, [sessions.map(({ pid }) => pid)])
     const ended = new Set(rows.map(({ pid }) => pid))
     const isEnded = ({ pid }) => ended.has(pid)
-    return sessions.filter(isEnded).map(({ name, state, query }) => `${name}: ${state} (${query})`)
+    return sessions.filter(isEnded).map(({ name, state, query }) => ({
+      ...{ session: `${name}: ${state} (${query})`, way: name.split('-')[0], child: name },
+    }))
   }
 
   async readOnly(on) {
@@ -125,11 +138,31 @@ class PostgresDatabase {
     return this.#holding(['lock table outbox_event in access exclusive mode'], ms)
   }
 
+  /** Answers what had to be kept; nothing when all old versions could be removed. */
   pinVacuum(ms) {
     return this.#holding(
       ['set transaction isolation level repeatable read', 'select count(*) from outbox_event'],
       ms,
+      () => seen(() => this.#keptByVacuum(), 3_000, 250),
     )
+  }
+
+  async #keptByVacuum() {
+    const client = await this.#admin.connect()
+    let report = ''
+    const read = ({ message, detail }) => {
+      report += `${message} ${detail ?? ''}`
+    }
+    client.on('notice', read)
+    try {
+      await client.query('vacuum (verbose) outbox_event')
+    } finally {
+      client.off('notice', read)
+      client.release()
+    }
+    const [, newer, older] = KEPT.exec(report) ?? []
+    const kept = Number(newer ?? older ?? 0)
+    return kept > 0 ? `${kept} dead rows were kept` : undefined
   }
 
   /** Nobody can ring while a session that listens stays in its transaction. True when that was so. */
@@ -160,13 +193,15 @@ class PostgresDatabase {
     return false
   }
 
-  async #holding(statements, ms) {
+  async #holding(statements, ms, look = () => {}) {
     const client = await this.#admin.connect()
     try {
       await client.query('begin')
       for (const statement of statements) await client.query(statement)
       await sleep(ms)
+      const found = await look()
       await client.query('rollback')
+      return found
     } finally {
       client.release(true)
     }

@@ -8,6 +8,8 @@ export const BUSINESS = 'select event_id, akey, version from business'
 export const EFFECTS = 'select handler, event_id, count(*) as n from effect group by handler, event_id'
 export const PENDING = `select event_id, status, attempts, ordering_key, locked_by from outbox_event
   where status in (0, 2) order by seq limit 20`
+export const LEFT_OF_POISON = `select event_id, event_type, attempts from outbox_event
+  where event_type in ('poison.fails', 'poison.kills') and status <> 3`
 
 /** The final state of a round, from the rows of the three queries above. */
 export function stateOf(events, business, effects) {

@@ -3,8 +3,8 @@ import os from 'node:os'
 import path from 'node:path'
 import { sqliteDriver } from '../../children/databases.js'
 import { KEYS } from '../cast.js'
-import { again, sleep } from '../waiting.js'
-import { BUSINESS, EFFECTS, EVENTS, PENDING, stateOf } from './shared.js'
+import { again, seen, sleep } from '../waiting.js'
+import { BUSINESS, EFFECTS, EVENTS, LEFT_OF_POISON, PENDING, stateOf } from './shared.js'
 
 const TABLES = `pragma journal_mode = wal;
 create table aggregate (id text primary key, version int not null);
@@ -52,6 +52,11 @@ class SqliteFile {
     return this.#rows(PENDING)
   }
 
+  /** Poison that is not DEAD yet, and how often it was charged. */
+  leftOfPoison() {
+    return this.#rows(LEFT_OF_POISON)
+  }
+
   async finalState() {
     return stateOf(await this.#rows(EVENTS), await this.#rows(BUSINESS), await this.#rows(EFFECTS))
   }
@@ -61,22 +66,31 @@ class SqliteFile {
     for (const end of ['', '-wal', '-shm']) fs.rmSync(`${this.url}${end}`, { force: true })
   }
 
-  /** Nobody else writes meanwhile. */
-  lockWrites(ms) {
-    return this.#holding('begin immediate', ms)
+  /** Nobody else writes from `onLocked` until it is over. */
+  lockWrites(ms, onLocked) {
+    return this.#holding('begin immediate', ms, undefined, onLocked)
   }
 
-  /** A reader that stays keeps the log of changes from being folded back. */
+  /** A reader that stays keeps the log of changes from being folded back. Answers what had to be kept of it. */
   pinVacuum(ms) {
-    return this.#holding('begin; select count(*) from outbox_event', ms)
+    const look = () => seen(() => this.#keptInLog(), 3_000, 100)
+    return this.#holding('begin; select count(*) from outbox_event', ms, look)
   }
 
-  async #holding(statements, ms) {
+  #keptInLog() {
+    const { busy, log, checkpointed } = this.#db.prepare('pragma wal_checkpoint(passive)').get()
+    return !busy && log > checkpointed ? `${log - checkpointed} pages of the log were kept` : undefined
+  }
+
+  async #holding(statements, ms, look = () => {}, onBegun = () => {}) {
     const database = this.#connect()
     try {
       await again(async () => database.exec(statements))
+      onBegun()
       await sleep(ms)
+      const found = await look()
       database.exec('rollback')
+      return found
     } finally {
       database.close()
     }
