@@ -74,10 +74,7 @@ export interface ClaimRequest {
   readonly fromSeq: number
   /** Of the delayed and retried rows only those that came due within this time; null for all. */
   readonly dueWithinMs?: number | null
-  /**
-   * Take at most this many rows whose lease ran out, because their process died or lost it. One that was asked for alone
-   * is charged with an attempt when its lease runs out again; of several nobody knows which it was.
-   */
+  /** Take at most this many rows whose lease ran out, because their process died or lost it. */
   readonly suspects: number
   /** Rows younger than this are left alone. */
   readonly skipRecentMs: number
@@ -122,7 +119,7 @@ export interface OrderedClaimRequest {
   readonly accept: TypeFilter
   /** Keys are looked at in their order, from behind this one on; '' for all. */
   readonly afterKey: string
-  /** Take at most this many keys whose first row lost its lease; of such a key only that row, charged as above. */
+  /** Take at most this many keys whose first row lost its lease; of such a key only that row, tried alone. */
   readonly suspects: number
   /** Rows younger than this are left alone. */
   readonly skipRecentMs: number

@@ -195,6 +195,19 @@ describe('stop', () => {
     expect(clock.timerCount).toBe(0)
   })
 
+  it('ends although the database does not answer any more', async () => {
+    let isSilent = false
+    const { outbox, clock } = world({}, (method) =>
+      isSilent && method === 'settleIfLeased' ? new Promise<void>(() => {}) : undefined,
+    )
+    outbox.on('a', 'note', () => void (isSilent = true))
+    await outbox.start()
+    await outbox.enqueue({ type: 'a' })
+    await clock.advance(100)
+    await stopped(outbox, clock)
+    expect((await outbox.health()).started).toBe(false)
+  })
+
   it('ends although the database is down, and the leases run out', async () => {
     let down = false
     const { outbox, clock } = world({}, () => {
@@ -316,6 +329,35 @@ describe('by hand', () => {
     expect(await store.list({})).toMatchObject([{ status: 'DONE' }])
     expect(clock.timerCount).toBe(0)
   })
+
+  it.each(['start', 'drain'] as const)(
+    'that has failed leaves the leases to a %s that came meanwhile',
+    async (later) => {
+      let isDown = false
+      const { outbox, clock, store } = world({ poller: { leaseMs: 3_000, batchSize: 1 } }, (method) => {
+        if (isDown && method === 'instances') throw new Error('unreachable')
+      })
+      const [first, second] = [gate(), gate()]
+      outbox.on('slow', 'hang', ({ payload }) => (payload === 1 ? first.opened : second.opened))
+      for (const payload of [1, 2]) await outbox.enqueue({ type: 'slow', payload })
+      isDown = true
+      const polled = expect(outbox.poll()).rejects.toThrow('unreachable')
+      await clock.advance(100)
+      isDown = false
+      const drained = later === 'start' ? outbox.start() : outbox.drain()
+      await clock.advance(100)
+      first.open()
+      await clock.advance(100)
+      await polled
+      await clock.advance(10_000)
+      const [row] = await store.list({ status: 'NEW' })
+      expect(row?.lockedUntil?.getTime()).toBeGreaterThan(clock.now())
+      second.open()
+      await clock.advance(100)
+      await drained
+      await stopped(outbox, clock)
+    },
+  )
 
   it('two at once share the work and both end', async () => {
     const { outbox } = world({ poller: { batchSize: 3 } })

@@ -30,6 +30,8 @@ interface Identity {
 
 /** A database that does not answer must not keep the process from ending. */
 const FAREWELL_MS = 2_000
+/** So long the last outcomes may take. */
+const LAST_WRITE_MS = 15_000
 
 /** Builds the parts of an outbox, connects them, and starts and stops them in the right order. */
 export class Machinery<Client> {
@@ -202,8 +204,9 @@ export class Machinery<Client> {
       if (--this.#helpers === 0 && !this.#started) {
         this.#dispatcher.giveBack(this.#dispatcher.pause())
         // After a failure there may be handlers under way, which need their leases.
-        await this.#inFlight.idle()
-        await this.#keeper.stop()
+        const rest = () => (this.#helpers === 0 && !this.#started ? this.#keeper.stop() : undefined)
+        if (this.#inFlight.size === 0) await rest()
+        else void this.#inFlight.idle().then(rest)
       }
     }
   }
@@ -306,7 +309,7 @@ export class Machinery<Client> {
       await Promise.race([quiet.then(() => this.#inFlight.idle()), over])
       // A claim under way may still bring something that has to be given back.
       await atMost(clock, FAREWELL_MS, quiet)
-      await this.#settler.flush()
+      await atMost(clock, LAST_WRITE_MS, this.#settler.flush())
     })
     deadline?.cancel()
     // From now on nothing is tried twice: the application is about to close its connections.
@@ -329,7 +332,7 @@ export class Machinery<Client> {
 
   #forget(delivery: Delivery): void {
     this.#inFlight.remove(delivery)
-    if (delivery.suspect) this.poller.triedEnded(delivery)
+    if (delivery.suspect) this.poller.soloEnded(delivery)
   }
 
   #onSettled(delivery: Delivery | null, settlement: Settlement, settled: boolean): void {

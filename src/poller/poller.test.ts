@@ -216,35 +216,25 @@ describe('Poller', () => {
     })
   })
 
-  it('tries rows of a process that died one at a time, and twice as many after each time that all went well', async () => {
+  it('tries rows of a process that died one at a time', async () => {
     const { worker, clock, store, publish, stop } = world({ dispatcher: { concurrency: 4 } })
-    const asked: number[] = []
-    const { claim } = store
-    const lose = async (count: number) => {
-      await publish(count)
-      const accept = { names: [], versions: [], prefixes: [''] }
-      const bounds = { limit: 100, maxBytes: 1e9, fromSeq: 0, suspects: 0, skipRecentMs: 0 }
-      await claim({ token: 'gone:1', leaseMs: 100, accept, ...bounds })
-      await clock.advance(200)
-    }
-    await lose(20)
-    const watched: typeof claim = async (request) => {
-      const result = await claim(request)
-      if (result.rows.some((row) => row.suspect)) asked.push(request.suspects, result.rows.length)
-      return result
-    }
-    Object.assign(store, { claim: watched })
+    await publish(3)
+    const accept = { names: [], versions: [], prefixes: [''] }
+    const bounds = { limit: 10, maxBytes: 1e9, fromSeq: 0, suspects: 0, skipRecentMs: 0 }
+    await store.claim({ token: 'gone:1', leaseMs: 100, accept, ...bounds })
+    await clock.advance(200)
+    let running = 0
+    let most = 0
     let handled = 0
-    worker.on('a', 'note', () => void handled++)
+    worker.on('a', 'note', async () => {
+      most = Math.max(most, ++running)
+      await new Promise((resolve) => setImmediate(resolve))
+      running--
+      handled++
+    })
     await worker.start()
     await clock.advance(30_000)
-    expect({ asked, handled }).toEqual({ asked: [1, 1, 2, 2, 4, 4, 8, 8, 16, 5], handled: 20 })
-    asked.length = 0
-    await worker.pause()
-    await lose(2)
-    await worker.resume()
-    await clock.advance(30_000)
-    expect(asked).toEqual([1, 1, 2, 1])
+    expect({ most, handled }).toEqual({ most: 1, handled: 3 })
     await stop()
   })
 

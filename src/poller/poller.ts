@@ -22,8 +22,6 @@ const PATIENCE = 1 / 4
  * vacuumed make it slow. So many poll intervals are the most that it is put off.
  */
 const SWEEPING = { share: 1 / 20, mostIntervals: 4 }
-/** So many rows whose owner vanished are tried at once, at most. */
-const MOST_TRIED = 64
 /** A row may commit a little after it came due. */
 const DUE_MARGIN_MS = 2_000
 
@@ -42,8 +40,6 @@ export interface PollerOptions {
   /** A token that no other claim ever had. */
   newToken(): string
 }
-
-type Kind = 'plain' | 'ordered'
 
 /** The cold path: claims what is due and hands it to the dispatcher, as far as the cold queue has room. */
 export class Poller {
@@ -71,9 +67,7 @@ export class Poller {
   readonly #ordered = new OrderedScan()
   /** Events without a key have left it nothing last time. */
   #orderedTurn = false
-  /** Those of them that are being tried, and how many may be next. */
-  readonly #tried = new Set<Delivery>()
-  readonly #mayTry = { plain: 1, ordered: 1 }
+  #solo: Delivery | null = null
   /** Monotonic time of the last claim that worked, or was not needed. */
   lastClaimAt: number
 
@@ -135,11 +129,10 @@ export class Poller {
     if (this.#waitsForRoom && this.#roomForBatch()) this.#alarm.ring()
   }
 
-  /** A row whose former owner vanished is through; when all of them are, the next ones may be tried. */
-  triedEnded(delivery: Delivery): void {
-    if (!this.#tried.delete(delivery) || this.#tried.size > 0) return
-    const kind = delivery.isOrdered ? 'ordered' : 'plain'
-    this.#mayTry[kind] = Math.min(this.#mayTry[kind] * 2, MOST_TRIED)
+  /** A row whose former owner vanished is through; the next one may be tried. */
+  soloEnded(delivery: Delivery): void {
+    if (this.#solo !== delivery) return
+    this.#solo = null
     this.#suspects = { plain: true, ordered: true }
     this.#ordered.want()
     this.wake(null)
@@ -259,7 +252,6 @@ export class Poller {
     const scan = this.#floor.next(sweep)
     // Delayed rows are looked at when one is due, and once a second; in between only new ones.
     const suspects = this.#suspects
-    const suspected = this.#suspected('plain', asked)
     const freshOnly = !scan.trailing && !suspects.plain && !due
     this.#plain = false
     const result = await store
@@ -271,7 +263,7 @@ export class Poller {
         accept,
         fromSeq: scan.fromSeq,
         dueWithinMs: sweep || this.#dueSeenAt < 0 ? null : asked - this.#dueSeenAt + DUE_MARGIN_MS,
-        suspects: suspected,
+        suspects: suspects.plain && this.#maySuspect(asked) ? 1 : 0,
         skipRecentMs,
         freshOnly,
       })
@@ -280,7 +272,6 @@ export class Poller {
         throw error
       })
     suspects.plain = false
-    this.#sought('plain', suspected, result.rows)
     this.lastClaimAt = clock.monotonic()
     // Unless somebody asked for another look meanwhile.
     if (sweep && !result.complete && this.#sweepAt > 0) {
@@ -302,7 +293,6 @@ export class Poller {
     while (this.#ordered.wanted) {
       const asked = clock.monotonic()
       const suspects = this.#suspects
-      const suspected = this.#suspected('ordered', asked)
       const result = await store
         .claimOrdered({
           ...this.#ordered.next(Math.min(limit, cold.room)),
@@ -311,7 +301,7 @@ export class Poller {
           runLength: RUN_LENGTH,
           maxBytes: Math.max(1, cold.roomBytes),
           accept,
-          suspects: suspected,
+          suspects: suspects.ordered && this.#maySuspect(asked) ? 1 : 0,
           skipRecentMs,
         })
         .catch((error) => {
@@ -319,7 +309,6 @@ export class Poller {
           throw error
         })
       if (result.afterKey === null) suspects.ordered = false
-      if (result.afterKey === null) this.#sought('ordered', suspected, result.rows)
       this.lastClaimAt = clock.monotonic()
       this.#ordered.scanned(result)
       if (result.nextDueMs !== null) this.wakeIn(Math.max(MIN_WAIT_MS, result.nextDueMs))
@@ -333,18 +322,10 @@ export class Poller {
     return 0
   }
 
-  /**
-   * How many to try: one, so that a crash has one culprit, and twice as many after each time that all went well. What
-   * has run for a whole lease may hang, but does not kill.
-   */
-  #suspected(kind: Kind, now: number): number {
-    const hangs = ({ startedAt }: Delivery) => startedAt > 0 && now - startedAt >= this.#options.leaseMs
-    return this.#suspects[kind] && [...this.#tried].every(hangs) ? this.#mayTry[kind] : 0
-  }
-
-  /** When there are no more, the next ones have another cause. */
-  #sought(kind: Kind, suspected: number, rows: readonly ClaimedRow[]): void {
-    if (suspected > 0 && !rows.some((row) => row.suspect)) this.#mayTry[kind] = 1
+  /** One at a time, so that a crash has one culprit. What has run for a whole lease may hang, but does not kill. */
+  #maySuspect(now: number): boolean {
+    if (this.#solo === null) return true
+    return this.#solo.startedAt > 0 && now - this.#solo.startedAt >= this.#options.leaseMs
   }
 
   /** Claims what no instance can handle. Returns how many. */
@@ -373,7 +354,7 @@ export class Poller {
       suspect: row.suspect,
       unroutable,
     })
-    if (row.suspect) this.#tried.add(delivery)
+    if (row.suspect) this.#solo = delivery
     return delivery
   }
 }

@@ -4,7 +4,7 @@ import type { MemoryDatabase } from './database.js'
 import { isLeased, type Row, toClaimed } from './row.js'
 
 /** Ends the token of a row that is tried alone: when that lease runs out too, the row itself is to blame. */
-const [SOLO, SOME] = [':solo', ':some']
+const SOLO = ':solo'
 
 /** Rows whose lease ran out first, then those whose time has come (at most half, unless there is room), then new ones. */
 export function claim(database: MemoryDatabase, now: number, request: ClaimRequest): ClaimResult {
@@ -34,7 +34,7 @@ export function claim(database: MemoryDatabase, now: number, request: ClaimReque
   const isSuspect = new Set(suspects)
   const lastFresh = chosen.findLast((row) => fresh.includes(row))
   return {
-    rows: chosen.map((row) => lease(database, row, now, request, isSuspect.has(row))),
+    rows: chosen.map((row) => lease(database, row, now + request.leaseMs, request.token, isSuspect.has(row))),
     highSeq: database.highSeq,
     complete: timed.length < room && fresh.length < room && chosen.length === wanted.length,
     nextSeq: lastFresh ? lastFresh.seq + 1 : request.fromSeq,
@@ -111,12 +111,12 @@ function cut(rows: readonly Row[], limit: number, maxBytes: number): Row[] {
 export function lease(
   database: MemoryDatabase,
   row: Row,
-  now: number,
-  { token, leaseMs, suspects }: Pick<ClaimRequest, 'token' | 'leaseMs' | 'suspects'>,
+  until: number,
+  token: string,
   suspect: boolean,
 ): ClaimedRow {
-  const lockedBy = suspect ? token + (suspects > 1 ? SOME : SOLO) : token
+  const lockedBy = suspect ? token + SOLO : token
   const charged = suspect && row.lockedBy?.endsWith(SOLO) ? 1 : 0
-  database.change(row, { lockedBy, lockedUntil: now + leaseMs, attempts: row.attempts + charged })
+  database.change(row, { lockedBy, lockedUntil: until, attempts: row.attempts + charged })
   return toClaimed(row, lockedBy, suspect)
 }

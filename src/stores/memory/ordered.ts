@@ -60,7 +60,7 @@ export function claimOrdered(
   }
   return {
     rows: takings.flatMap(({ run, suspect }) =>
-      run.map((row) => lease(database, row, now, request, suspect)),
+      run.map((row) => lease(database, row, now + request.leaseMs, request.token, suspect)),
     ),
     afterKey: reachedEnd ? null : afterKey,
     nextDueMs: Number.isFinite(nextDueMs) ? nextDueMs : null,

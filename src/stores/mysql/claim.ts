@@ -15,7 +15,7 @@ import { listIn, objectIn } from './parse.js'
 import { EXACT, NEVER } from './schema.js'
 
 /** Ends the token of a row whose former owner vanished: it is tried alone, and charged if it vanishes again. */
-const [SOLO, SOME] = [':solo', ':some']
+const SOLO = ':solo'
 
 const epochMs = (column: string) => `timestampdiff(microsecond, '1970-01-01', ${column}) / 1000`
 
@@ -236,7 +236,7 @@ export async function lease(
   sql: ClaimStatements,
   query: Query,
   candidates: readonly Pick<Candidate, 'seq' | 'lockedBy'>[],
-  { token, leaseMs, suspects }: Pick<ClaimRequest, 'token' | 'leaseMs' | 'suspects'>,
+  { token, leaseMs }: { readonly token: string; readonly leaseMs: number },
   lost: readonly { readonly seq: number; readonly token: string }[] = [],
 ): Promise<ClaimedRow[]> {
   if (candidates.length === 0) return []
@@ -247,7 +247,7 @@ export async function lease(
   }
   const leases: Lease[] = candidates.map(({ seq, lockedBy }) => ({
     seq,
-    token: lockedBy === null ? token : token + (suspects > 1 ? SOME : SOLO),
+    token: lockedBy === null ? token : token + SOLO,
     charge: lockedBy?.endsWith(SOLO) ? 1 : 0,
     runs: 1,
   }))
@@ -314,7 +314,7 @@ export function claimedRow(row: Row, token: string): ClaimedRow {
     attempts: Number(row[14]),
     handledBy: row[15] === null ? NOBODY : namesIn(row[15]),
     token,
-    suspect: token.endsWith(SOLO) || token.endsWith(SOME),
+    suspect: token.endsWith(SOLO),
   }
 }
 

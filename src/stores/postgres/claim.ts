@@ -11,13 +11,8 @@ import { type Query, type Row, statement } from './driver.js'
 import type { Names } from './names.js'
 import { FRESH, ORDERED, TIMED } from './schema.js'
 
-/** Ends the token of a row whose former owner vanished: the only such row of its claim, or one of several. */
-const [SOLO, SOME] = [':solo', ':some']
-/** The token $1 for a row that somebody else may have held; the number of suspects is a parameter too. */
-export const tokenOf = (suspects: string) => `case when e.locked_by is null then $1::text
-        else $1::text || case when ${suspects} > 1 then '${SOME}' else '${SOLO}' end end`
-/** It vanished with a process that tried it alone. */
-export const CHARGED = `e.attempts + case when e.locked_by like '%${SOLO}' then 1 else 0 end`
+/** Ends the token of a row whose former owner vanished: it is tried alone, and charged if it vanishes again. */
+export const SOLO = ':solo'
 
 /** What claimedRow() reads, in its order. */
 export const EVENT_COLUMNS = `e.event_id, e.seq, e.event_type, e.aggregate_type, e.aggregate_id, e.tenant_id,
@@ -79,8 +74,8 @@ with suspect as materialized (
           union all select * from timed_more union all select * from fresh) every
 ), got as (
   update ${names.events} e set
-      locked_by = ${tokenOf('$11::int')},
-      attempts = ${CHARGED},
+      locked_by = case when e.locked_by is null then $1::text else $1::text || '${SOLO}' end,
+      attempts = e.attempts + case when e.locked_by like '%${SOLO}' then 1 else 0 end,
       locked_until = now() + $2::float8 * interval '1 ms'
     where e.ctid = any(array(select ctid from picked where ${within}))
   returning ${EVENT_COLUMNS}, e.locked_by
@@ -187,7 +182,7 @@ export function claimedRow(row: Row, token: string): ClaimedRow {
     attempts: Number(row[14]),
     handledBy: row[15] === null ? NOBODY : namesIn(row[15] as string),
     token,
-    suspect: token.endsWith(SOLO) || token.endsWith(SOME),
+    suspect: token.endsWith(SOLO),
   }
 }
 

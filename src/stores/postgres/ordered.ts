@@ -5,7 +5,7 @@ import {
   type OrderedClaimResult,
 } from '../../store.js'
 import { accepts, filterParams } from './accepts.js'
-import { CHARGED, claimedRow, EVENT_COLUMNS, OUT, SIZE, tokenOf } from './claim.js'
+import { claimedRow, EVENT_COLUMNS, OUT, SIZE, SOLO } from './claim.js'
 import { type Query, type Row, statement } from './driver.js'
 import type { Names } from './names.js'
 import { ORDERED } from './schema.js'
@@ -85,8 +85,8 @@ with recursive head as (
     where e.ctid = any(array(select ctid from whole where not run))
 ), got as (
   update ${names.events} e set
-      locked_by = ${tokenOf('$7::int')},
-      attempts = ${CHARGED},
+      locked_by = case when e.locked_by is null then $1::text else $1::text || '${SOLO}' end,
+      attempts = e.attempts + case when e.locked_by like '%${SOLO}' then 1 else 0 end,
       locked_until = now() + $2::float8 * interval '1 ms'
     where e.ctid = any(array(select ctid from whole where run))
   returning ${EVENT_COLUMNS}, e.locked_by

@@ -13,12 +13,7 @@ import type { Names } from './names.js'
 import { clock, FRESH, indexesOf, LEASED, NEVER, NOW, ORDERED, TIMED } from './schema.js'
 
 /** Ends the token of a row whose former owner vanished: it is tried alone, and charged if it vanishes again. */
-const [SOLO, SOME] = [':solo', ':some']
-
-/** What ends the token of such a row. */
-export function suffixOf({ suspects }: { readonly suspects: number }): string {
-  return suspects > 1 ? SOME : SOLO
-}
+export const SOLO = ':solo'
 
 const WITHOUT_PAYLOAD = `event_id, seq, event_type, aggregate_type, aggregate_id, tenant_id, ordering_key, version,
   headers, metadata, occurred_at, payload_size, attempts, handled_by, locked_by`
@@ -31,7 +26,7 @@ export const SIZE = `coalesce(nullif(e.payload_size, 0), octet_length(coalesce(e
 /** Takes the lease of all rows in the list :seqs. */
 export const leaseOf = (names: Names) => `
 update ${names.events} set
-    locked_by = case when locked_by is null then :token else :token || :suffix end,
+    locked_by = case when locked_by is null then :token else :token || '${SOLO}' end,
     attempts = attempts + case when substr(locked_by, -${SOLO.length}) = '${SOLO}' then 1 else 0 end,
     locked_until = :now + cast(:leaseMs as integer)
   where seq in (select value from json_each(:seqs))
@@ -213,14 +208,12 @@ function within(rows: readonly Picked[], maxBytes: number): readonly Picked[] {
 function lease(
   sql: Statements,
   db: Connection,
-  request: ClaimRequest,
+  { token, leaseMs }: ClaimRequest,
   now: number,
   rows: readonly Picked[],
 ): ClaimedRow[] {
   const seqs = JSON.stringify(rows.map(({ seq }) => seq))
-  const { token, leaseMs } = request
-  const suffix = suffixOf(request)
-  return bySeq(db.all(sql.lease, { token, suffix, leaseMs, now, seqs }).map(claimedRow))
+  return bySeq(db.all(sql.lease, { token, leaseMs, now, seqs }).map(claimedRow))
 }
 
 export function bySeq(rows: ClaimedRow[]): ClaimedRow[] {
@@ -274,7 +267,7 @@ export function claimedRow(row: Row): ClaimedRow {
     attempts: Number(row.attempts),
     handledBy: row.handled_by === null ? NOBODY : namesIn(row.handled_by as string),
     token,
-    suspect: token !== null && (token.endsWith(SOLO) || token.endsWith(SOME)),
+    suspect: token?.endsWith(SOLO) ?? false,
   }
 }
 

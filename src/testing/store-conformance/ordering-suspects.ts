@@ -71,23 +71,6 @@ export const orderingSuspects: Theme = {
       )
     })
 
-    test('keys that were tried together are not charged', async (h) => {
-      for (const orderingKey of ['a', 'b']) await h.appendFree(1, { orderingKey })
-      await h.claimOrdered({ leaseMs: SHORT_MS })
-      for (const attempt of [1, 2]) {
-        await h.elapse(SHORT_MS)
-        const rows = await h.claimOrdered({ suspects: 2, leaseMs: SHORT_MS })
-        assert.deepEqual(
-          rows.map((row) => [row.attempts, row.suspect]),
-          [
-            [0, true],
-            [0, true],
-          ],
-          `try ${attempt}`,
-        )
-      }
-    })
-
     test('a run ends before a row that lost its lease', async (h) => {
       const ids = await h.appendFree(3, { orderingKey: 'a' })
       const [first, ...rest] = await h.claimOrdered({ leaseMs: SHORT_MS })

@@ -60,23 +60,6 @@ export const suspects: Theme = {
       }
     })
 
-    test('rows that were tried together are not charged, nor is one that was left of them', async (h) => {
-      await loseTogether(h, 3)
-      for (const limit of [3, 1, 3]) {
-        const rows = await h.claim({ suspects: 2, limit, leaseMs: SHORT_MS })
-        assert.deepEqual(
-          rows.map((row) => [row.attempts, row.suspect]),
-          rows.map(() => [0, true]),
-        )
-        assert.equal(rows.length, Math.min(2, limit))
-        await h.elapse(SHORT_MS)
-      }
-      assert.equal((await h.claim({ suspects: 1, leaseMs: SHORT_MS })).length, 1)
-      await h.elapse(SHORT_MS)
-      const charged = (await h.claim({ suspects: 3 })).map((row) => row.attempts)
-      assert.deepEqual(charged.sort(), [0, 0, 1])
-    })
-
     test('a row that was given back after it was alone is not charged', async (h) => {
       const [id] = await loseTogether(h, 1)
       const alone = await h.claimOne({ suspects: 1 })
