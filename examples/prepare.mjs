@@ -1,4 +1,4 @@
-// Before an example starts: installs the dependencies and builds aftercommit if nobody has, compiles the example.
+// Before an example starts: installs the dependencies if nobody has, builds aftercommit if src is newer, compiles the example.
 import { spawnSync } from 'node:child_process'
 import fs from 'node:fs'
 import path from 'node:path'
@@ -9,8 +9,18 @@ const tsc = path.join(root, 'node_modules', 'typescript', 'bin', 'tsc')
 
 // Only where there is nothing at all: installing again would pull the packages from under those who are running.
 if (!fs.existsSync(tsc)) run(path.join(root, 'scripts', 'setup.mjs'))
-if (!fs.existsSync(path.join(root, 'dist', 'index.js'))) run(path.join(root, 'scripts', 'build.mjs'))
+if (isStale(path.join(root, 'src'), path.join(root, 'dist', 'index.js')))
+  run(path.join(root, 'scripts', 'build.mjs'))
 run(tsc, '-p', process.cwd())
+
+/** Built never, or before the last change. */
+function isStale(source, built) {
+  if (!fs.existsSync(built)) return true
+  const { mtimeMs } = fs.statSync(built)
+  return fs
+    .readdirSync(source, { recursive: true })
+    .some((file) => fs.statSync(path.join(source, file)).mtimeMs > mtimeMs)
+}
 
 function run(...command) {
   const { status } = spawnSync(process.execPath, command, { stdio: ['ignore', 'inherit', 'inherit'] })

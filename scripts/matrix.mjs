@@ -28,11 +28,11 @@ export function matrixOf(runs) {
   const empty = []
   const cell = (key, version) => {
     const count = runs.get(version)?.get(key)
-    if (count) return textOf(count)
+    if (hasRun(count)) return textOf(count)
     const [suite, subject] = key.split('\n')
     const known = ABSENT_ON_NODE.find((one) => one.subject.test(subject) && one.run.test(version))
     if (!known) empty.push(`${suite} conformance of ${subject} on Node ${version}`)
-    return known ? `– (${known.reason})` : 'missing'
+    return known ? `– (${known.reason})` : missing(count)
   }
   const rows = keys.map((key) => [...key.split('\n'), ...versions.map((version) => cell(key, version))])
   const heading = ['Suite', 'Subject', ...versions.map((version) => `Node ${version}`)]
@@ -41,7 +41,7 @@ export function matrixOf(runs) {
 
 /**
  * The sums over drivers and versions of Node, for each of `names` (files of src/transactions: `mikro-orm`) and whatever
- * else has run. A cell in which nothing was even tried is empty.
+ * else has run. A cell in which nothing has passed is empty.
  */
 export function integrationsOf(runs, names, absent = ABSENT_INTEGRATIONS) {
   const counts = new Map()
@@ -58,16 +58,25 @@ export function integrationsOf(runs, names, absent = ABSENT_INTEGRATIONS) {
   const empty = []
   const cell = (name, database) => {
     const count = counts.get(`${name}\n${database}`)
-    if (count) return textOf(count)
+    if (hasRun(count)) return textOf(count)
     const known = absent.find((one) => plain(one.integration) === name && one.database === database)
     if (!known) empty.push(`transaction conformance of ${titles.get(name)} on ${database}`)
-    return known ? `– (${known.reason})` : 'missing'
+    return known ? `– (${known.reason})` : missing(count)
   }
   const rows = [...titles].map(([name, title]) => [
     title,
     ...DATABASES.map((database) => cell(name, database)),
   ])
   return { lines: linesOf([['Transactions', ...DATABASES], ...rows]), empty }
+}
+
+/** A suite that was skipped as a whole shows nothing; one that has failed is counted elsewhere too. */
+function hasRun(count) {
+  return count !== undefined && count.passed + count.failed > 0
+}
+
+function missing(count) {
+  return count ? `missing (${textOf(count)})` : 'missing'
 }
 
 function countIn(counts, key) {

@@ -17,6 +17,9 @@ const ON_ONE_NODE = [
   'src/dispatcher/model.test.ts',
   'src/outbox/simulation*.test.ts',
   'test/{docs,faults,field-bugs,interleavings,tooling}/**',
+  'test/acceptance/inbox/kills.test.ts',
+  'test/acceptance/ordering/contention.test.ts',
+  'test/frameworks/examples.test.ts',
   'test/integrations/{docs,plain,planted-bugs,prisma,mikro-orm}*.test.ts',
 ]
 

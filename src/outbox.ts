@@ -5,7 +5,12 @@ import type { EventPublisher, PublishOptions } from './bus.js'
 import { EventCatalog } from './core/catalog.js'
 import type { EventDefinition } from './core/define-event.js'
 import type { PublishableEvent } from './core/domain-event.js'
-import { AftercommitError, InvalidSettingError, NoActiveTransactionError } from './core/errors.js'
+import {
+  AftercommitError,
+  InvalidSettingError,
+  NoActiveTransactionError,
+  TransactionEndedError,
+} from './core/errors.js'
 import type { EventId } from './core/event-id.js'
 import type { BatchFunction } from './dispatcher/batcher.js'
 import type { HandlerFunction, HandlerOptions } from './dispatcher/routing.js'
@@ -20,7 +25,7 @@ import {
   registrationOf,
 } from './outbox/registration.js'
 import { type OutboxOptions, type Settings, settingsOf } from './outbox/settings.js'
-import { type Begin, type Shared, TransactionScope } from './outbox/transaction-scope.js'
+import { type Begin, nestedTransaction, type Shared, TransactionScope } from './outbox/transaction-scope.js'
 import type { EventStore } from './store.js'
 import type { HostedTransactions, Transaction, TransactionHost } from './transaction.js'
 
@@ -41,6 +46,7 @@ export class Outbox<Client = unknown> implements EventPublisher, AsyncDisposable
   readonly #settings: Settings
   readonly #machinery: Machinery<Client>
   readonly #hosted = new WeakMap<object, unknown>()
+  readonly #byHandle = new WeakMap<object & Client, TransactionScope<Client>>()
 
   constructor(options: OutboxOptions<Client>) {
     this.#settings = settingsOf(options)
@@ -166,6 +172,8 @@ export class Outbox<Client = unknown> implements EventPublisher, AsyncDisposable
     const client = args.length > 1 ? (args[0] as Client) : undefined
     const ambient = this.#ambient()
     if (ambient && !ambient.ended && (client === undefined || client === ambient.client)) {
+      // Its client is one of the ORM's, and not what the body may expect.
+      if (ambient.host) throw nestedTransaction()
       return ambient.transaction(body)
     }
     return TransactionScope.run(this.#shared, (run) => this.store.transaction(run, client), body)
@@ -173,7 +181,7 @@ export class Outbox<Client = unknown> implements EventPublisher, AsyncDisposable
 
   /**
    * The transactions of an ORM, with this outbox in them: `publish` inside the body writes in that transaction, and what
-   * it wrote is delivered after the commit. Inside another transaction of this outbox it becomes a savepoint.
+   * it wrote is delivered after the commit. Inside another one of the same ORM it becomes a savepoint.
    */
   transactionsOf<Tx extends object, Options = unknown>(
     host: TransactionHost<Tx, Options>,
@@ -208,14 +216,20 @@ export class Outbox<Client = unknown> implements EventPublisher, AsyncDisposable
     const ambient = this.#ambient()
     if (ambient && (tx === undefined || tx === ambient.client)) return ambient.publishAll(events, rest)
     if (tx === undefined) throw new NoActiveTransactionError()
-    const client = tx as Client
+    const client = tx as Client & object
+    const hosted = this.#byHandle.get(client)
+    if (hosted && !hosted.ended) return hosted.publishAll(events, rest)
     if (!this.store.capabilities.callerTransactions) {
       throw new AftercommitError(
         'UNSUPPORTED',
         'This store takes no transactions of the caller; use transaction().',
       )
     }
-    await this.store.ensureInTransaction(client)
+    await this.store.ensureInTransaction(client).catch((error) => {
+      // What is no client of the store at all lacks what is called on it.
+      if (hosted) throw new TransactionEndedError()
+      throw error instanceof TypeError ? unknownTransaction(error) : error
+    })
     const { ids, pending } = await this.#machinery.publisher.append(client, events, rest)
     this.#machinery.publisher.nudge(pending)
     return ids
@@ -256,12 +270,21 @@ export class Outbox<Client = unknown> implements EventPublisher, AsyncDisposable
       store: this.store,
       publisher: this.#machinery.publisher,
       logger: this.#settings.logger,
+      byHandle: this.#byHandle,
     }
   }
 
   #ambient(): TransactionScope<Client> | undefined {
     return currentTransaction(this) as TransactionScope<Client> | undefined
   }
+}
+
+function unknownTransaction(cause: unknown): AftercommitError {
+  return new AftercommitError(
+    'UNKNOWN_TRANSACTION',
+    'This tx is no transaction that the outbox knows. With an ORM, begin it by drizzleTransactions(outbox, db) or what your ORM has, and publish without tx inside.',
+    { cause },
+  )
 }
 
 function pausable(event: string | EventDefinition): string {

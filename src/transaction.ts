@@ -57,6 +57,11 @@ export interface TransactionHost<Tx extends object, Options = unknown> {
    * for a statement that gives none; errors as the driver throws them, or with the driver's one as their `cause`.
    */
   query(tx: Tx, sql: string, params: readonly SqlValue[]): Promise<readonly SqlRow[]>
+  /**
+   * SQLite only: the driver refuses statements behind the end of the transaction. Without it the outbox sends a BEGIN before
+   * each write, which SQLite refuses as long as the transaction is open.
+   */
+  readonly refusesLate?: boolean
   /** For an ORM that keeps writes back until the commit: sends them. Called behind the body, still in the transaction. */
   flush?(tx: Tx): Promise<unknown>
   /**
@@ -70,10 +75,13 @@ export interface TransactionHost<Tx extends object, Options = unknown> {
 export class HostedClient {
   readonly host: object
   readonly query: (sql: string, params: readonly SqlValue[]) => Promise<readonly SqlRow[]>
+  /** As the host says. */
+  readonly refusesLate: boolean
 
-  constructor(host: object, query: HostedClient['query']) {
+  constructor(host: object, query: HostedClient['query'], refusesLate = false) {
     this.host = host
     this.query = query
+    this.refusesLate = refusesLate
   }
 }
 

@@ -12,6 +12,9 @@ export interface OutboxPluginOptions<Client = unknown> {
   readonly start?: boolean
 }
 
+/** The last three are Fastify's own. */
+const OPTIONS = ['outbox', 'decorator', 'migrate', 'start', 'prefix', 'logLevel', 'logSerializers']
+
 /** What the plugin needs of a Fastify server. */
 export interface FastifyServer {
   decorate(property: string, value: unknown): unknown
@@ -26,6 +29,8 @@ export async function outboxPlugin<Client>(
   server: FastifyServer,
   options: OutboxPluginOptions<Client>,
 ): Promise<void> {
+  const unknown = Object.keys(options).filter((name) => !OPTIONS.includes(name))
+  if (unknown.length > 0) throw new InvalidSettingError(unknown.join(', '), 'is no option of the plugin')
   const { outbox, decorator = 'outbox', migrate = false, start = true } = options
   if (typeof outbox?.start !== 'function') {
     throw new InvalidSettingError('outbox', 'must be an outbox: register(outboxPlugin, { outbox })')

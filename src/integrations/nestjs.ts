@@ -60,13 +60,20 @@ const LIFECYCLE = Symbol('aftercommit lifecycle')
  */
 // biome-ignore lint/complexity/noStaticOnlyClass: Nest knows modules by their class
 export class OutboxModule {
-  static forRoot<Client>({ name, ...options }: OutboxModuleOptions<Client> & NamedOutbox): DynamicModule {
+  static forRoot<Client>(settings: OutboxModuleOptions<Client> & NamedOutbox): DynamicModule {
+    if (typeof settings !== 'object' || settings === null) {
+      throw new InvalidSettingError('forRoot', 'takes the settings of the outbox: forRoot({ store })')
+    }
+    const { name, ...options } = settings
     return moduleOf({ ...named(name), useFactory: () => options })
   }
 
   static forRootAsync<Client, Injected extends unknown[]>(
     options: OutboxModuleAsyncOptions<Client, Injected>,
   ): DynamicModule {
+    if (typeof options?.useFactory !== 'function') {
+      throw new InvalidSettingError('forRootAsync', 'takes a factory: forRootAsync({ useFactory })')
+    }
     return moduleOf(options)
   }
 }

@@ -1,5 +1,10 @@
 import { currentTransaction } from '../ambient.js'
-import { CommitUnknownError, TransactionEndedError, TransactionRolledBackError } from '../core/errors.js'
+import {
+  CommitUnknownError,
+  InvalidSettingError,
+  TransactionEndedError,
+  TransactionRolledBackError,
+} from '../core/errors.js'
 import type { EventStore } from '../store.js'
 import {
   HostedClient,
@@ -7,15 +12,21 @@ import {
   type Transaction,
   type TransactionHost,
 } from '../transaction.js'
-import { type Begin, type Session, type Shared, TransactionScope } from './transaction-scope.js'
+import {
+  type Begin,
+  nestedTransaction,
+  type Session,
+  type Shared,
+  TransactionScope,
+} from './transaction-scope.js'
+import { withoutValues } from './values.js'
 
 export function hostedTransactions<Tx extends object, Options>(
   shared: Shared<Tx>,
   host: TransactionHost<Tx, Options>,
 ): HostedTransactions<Tx, Options> {
   const { store, owner } = shared
-  /** By the handle that the application has. */
-  const open = new WeakMap<Tx, TransactionScope<Tx>>()
+  const open = shared.byHandle
   const entering =
     <T>(body: (tx: TransactionScope<Tx>) => Promise<T>) =>
     (scope: TransactionScope<Tx>) => {
@@ -23,14 +34,20 @@ export function hostedTransactions<Tx extends object, Options>(
       if (open.get(scope.client)?.ended !== false) open.set(scope.client, scope)
       return body(scope)
     }
-  const run = <T>(body: (tx: TransactionScope<Tx>) => Promise<T>, options?: Options): Promise<T> => {
+  const run = async <T>(body: (tx: TransactionScope<Tx>) => Promise<T>, options?: Options): Promise<T> => {
+    checkBody(body)
     const ambient = currentTransaction(owner) as TransactionScope<Tx> | undefined
-    if (ambient && !ambient.ended && ambient.host === host) return ambient.transaction(entering(body))
+    if (ambient && !ambient.ended) {
+      if (ambient.host !== host) throw nestedTransaction()
+      return ambient.transaction(entering(body))
+    }
     return TransactionScope.run(shared, beginOn(host, store, options), entering(body))
   }
   return Object.assign(
-    <T>(body: (tx: Tx, scope: Transaction<Tx>) => Promise<T>, options?: Options) =>
-      run((scope) => body(scope.client, scope), options),
+    async <T>(body: (tx: Tx, scope: Transaction<Tx>) => Promise<T>, options?: Options) => {
+      checkBody(body)
+      return run((scope) => body(scope.client, scope), options)
+    },
     {
       transaction: run,
       store: {
@@ -46,22 +63,34 @@ export function hostedTransactions<Tx extends object, Options>(
   )
 }
 
+function checkBody(body: unknown): void {
+  if (typeof body === 'function') return
+  throw new InvalidSettingError('transaction', 'takes a function: transaction(async (tx) => …)')
+}
+
 /** begin → body → commit by the ORM. Its savepoints are not seen: the rows are looked up before every commit. */
 function beginOn<Tx extends object, Options>(
   host: TransactionHost<Tx, Options>,
-  store: Pick<EventStore, 'isRefusedCommit'>,
+  store: Pick<EventStore<Tx>, 'isRefusedCommit' | 'ensureInTransaction'>,
   options: Options | undefined,
 ): Begin<Tx> {
   return async <T>(body: (session: Session<Tx>) => Promise<T>): Promise<T> => {
     let isBodyDone = false
+    /** What the outbox itself found out about the end; an ORM whose ROLLBACK fails hides it. */
+    let verdict: unknown
     let running: Promise<T> | undefined
     const run = async (tx: Tx): Promise<T> => {
       isBodyDone = false
+      verdict = undefined
       const state = { isOver: false }
       try {
-        const result = await body(sessionOf(host, tx, state))
+        const result = await body(sessionOf(host, store, tx, state))
         isBodyDone = true
         return result
+      } catch (error) {
+        if (error instanceof CommitUnknownError || error instanceof TransactionRolledBackError)
+          verdict = error
+        throw error
       } finally {
         state.isOver = true
       }
@@ -73,6 +102,7 @@ function beginOn<Tx extends object, Options>(
         return running
       }, options)
     } catch (error) {
+      if (verdict) throw verdict
       if (isBodyDone && !store.isRefusedCommit(error)) throw new CommitUnknownError(error)
       throw error
     }
@@ -86,6 +116,7 @@ function beginOn<Tx extends object, Options>(
 
 function sessionOf<Tx extends object, Options>(
   host: TransactionHost<Tx, Options>,
+  store: Pick<EventStore<Tx>, 'ensureInTransaction'>,
   tx: Tx,
   state: { readonly isOver: boolean },
 ): Session<Tx> {
@@ -93,14 +124,18 @@ function sessionOf<Tx extends object, Options>(
   let last: Promise<unknown> = Promise.resolve()
   // One after the other: not every driver takes a statement while another one is under way.
   const run: HostedClient['query'] = (sql, params) => {
-    const answer = last.then(() => {
+    const answer = last.then(async () => {
       if (state.isOver) throw new TransactionEndedError()
-      return host.query(tx, sql, params)
+      try {
+        return await host.query(tx, sql, params)
+      } catch (error) {
+        throw withoutValues(error, sql, params)
+      }
     })
     last = answer.catch(() => {})
     return answer
   }
-  const hosted = new HostedClient(host, run)
+  const hosted = new HostedClient(host, run, host.refusesLate)
   const bySavepoint = async <T>(body: () => Promise<T>): Promise<T> => {
     const name = `aftercommit_${++savepoints}`
     await run(`SAVEPOINT ${name}`, [])
@@ -121,10 +156,13 @@ function sessionOf<Tx extends object, Options>(
     hosted,
     mayHaveLostRows: () => true,
     flush: async () => host.flush?.(client),
-    savepoint: (body) =>
-      host.savepoint
+    async savepoint(body) {
+      // SQLite takes a savepoint outside of a transaction for the beginning of one.
+      await store.ensureInTransaction(hosted as unknown as Tx)
+      return host.savepoint
         ? host.savepoint(client, (inner) => body(sessionFor(inner)))
-        : bySavepoint(() => body(sessionFor(client))),
+        : bySavepoint(() => body(sessionFor(client)))
+    },
   })
   return sessionFor(tx)
 }

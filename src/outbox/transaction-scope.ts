@@ -1,7 +1,7 @@
 import { currentTransaction, runInTransaction } from '../ambient.js'
 import type { PublishOptions } from '../bus.js'
 import type { PublishableEvent } from '../core/domain-event.js'
-import { CommitUnknownError, TransactionEndedError } from '../core/errors.js'
+import { AftercommitError, CommitUnknownError, TransactionEndedError } from '../core/errors.js'
 import type { EventId } from '../core/event-id.js'
 import { errorFields, type Logger } from '../observe/logger.js'
 import type { EventStore } from '../store.js'
@@ -15,6 +15,16 @@ export interface Shared<Client> {
   readonly store: EventStore<Client>
   readonly publisher: Publisher<Client>
   readonly logger: Logger
+  /** Transactions of ORMs, by the handle that the application has. */
+  readonly byHandle: WeakMap<object & Client, TransactionScope<Client>>
+}
+
+/** Of another ORM, or of the store: to begin a second one would part what belongs together, and nobody would see it. */
+export function nestedTransaction(): AftercommitError {
+  return new AftercommitError(
+    'NESTED_TRANSACTION',
+    'A transaction of this outbox is open here that was begun by another function, and a second one would be committed without it. Nest by the function that began the first, publish in the one that is open, or use outbox.enqueue().',
+  )
 }
 
 /** begin → body → commit, as EventStore.transaction does it or an ORM. */
@@ -73,6 +83,8 @@ export class TransactionScope<Client> implements Transaction<Client> {
     let result: T
     try {
       result = await begin(async (session) => {
+        // An ORM that runs the body again has rolled the attempt before this one back.
+        if (scope) scope.#fail(true)
         const current = new TransactionScope(shared, session, new Ledger(), null)
         scope = current
         const value = await current.#runBody(body)

@@ -159,7 +159,8 @@ async function patiently<T>(attempt: () => T | Promise<T>, mayRepeat = async () 
     try {
       return await attempt()
     } catch (error) {
-      if (!isBusy(error) || performance.now() >= giveUpAt || !(await mayRepeat())) throw error
+      // Asked first, for what it does: the next transaction needs the connection as much as another attempt.
+      if (!isBusy(error) || !(await mayRepeat()) || performance.now() >= giveUpAt) throw error
     }
     await new Promise((resolve) => setTimeout(resolve, PAUSE_MS))
   }

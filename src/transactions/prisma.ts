@@ -1,5 +1,4 @@
 // entry: aftercommit/prisma
-import { TransactionEndedError } from '../core/errors.js'
 import type { HostedTransactions, SqlRow, SqlValue, TransactionsOf } from '../transaction.js'
 
 /** A PrismaClient, extended or not. */
@@ -23,8 +22,8 @@ export type PrismaOptions<Client extends PrismaDatabase> = Extract<
 
 /**
  * Interactive transactions of Prisma with the outbox in them. When Prisma's `timeout` ends one, a statement of the
- * application that was on its way may be committed by itself; one of the outbox is refused on PostgreSQL, MariaDB and
- * SQLite.
+ * application that was on its way may be committed by itself; one of the outbox is refused on PostgreSQL, MariaDB and,
+ * with `adapter-libsql`, SQLite.
  */
 export function prismaTransactions<Client extends PrismaDatabase>(
   outbox: TransactionsOf,
@@ -33,6 +32,8 @@ export function prismaTransactions<Client extends PrismaDatabase>(
   const client = prisma as unknown as Runner<PrismaTransaction<Client>>
   return outbox.transactionsOf<PrismaTransaction<Client>, PrismaOptions<Client>>({
     source: client,
+    // libSQL does. A statement that fails is no question to ask here: Prisma drops what was sent at the same time.
+    refusesLate: true,
     transaction: (body, options) => client.$transaction(body, options).catch(explain),
     query: (tx, sql, params) => query(tx as unknown as Handle, sql, params),
   })
@@ -46,31 +47,9 @@ interface Handle {
   $queryRawUnsafe(sql: string, ...params: readonly SqlValue[]): Promise<SqlRow[]>
 }
 
-/** The number of each transaction on PostgreSQL. */
-const numbers = new WeakMap<Handle, Promise<unknown>>()
-
-/** PostgreSQL only: MariaDB's own statements look, and libSQL refuses statements behind the end. */
-const WRITES_ON_POSTGRES = /^\s*insert\b[\s\S]*\$1\b[\s\S]*\breturning\b/i
-
-/** A statement that comes behind the end of its transaction runs in another one, and fails there. */
 async function query(tx: Handle, sql: string, params: readonly SqlValue[]): Promise<readonly SqlRow[]> {
-  if (!WRITES_ON_POSTGRES.test(sql)) return tx.$queryRawUnsafe(sql, ...params).catch(explain)
-  let number = numbers.get(tx)
-  if (number === undefined) {
-    number = tx.$queryRawUnsafe('select txid_current()::text as number').then(([row]) => row?.number)
-    numbers.set(tx, number)
-    // A savepoint that is rolled back may make the next attempt a success.
-    number.catch(() => numbers.delete(tx))
-  }
-  const isSame = `1 / (txid_current()::text = $${params.length + 1}::text)::int as same`
-  const expected = (await number.catch(explain)) as string
-  return tx.$queryRawUnsafe(`${sql}, ${isSame}`, ...params, expected).catch((error) => {
-    if (reportOf(error)?.originalCode === DIVISION_BY_ZERO) throw new TransactionEndedError()
-    return explain(error)
-  })
+  return tx.$queryRawUnsafe(sql, ...params).catch(explain)
 }
-
-const DIVISION_BY_ZERO = '22012'
 
 /** What the driver adapter noted of the driver's error. */
 interface Report {

@@ -41,6 +41,7 @@ export function typeormTransactions<Source extends TypeOrmDataSource>(
 
 interface QueryRunner {
   readonly isTransactionActive: boolean
+  rollbackTransaction(): Promise<void>
   query(sql: string, params: readonly SqlValue[], structured: true): Promise<{ readonly records: SqlRow[] }>
 }
 
@@ -68,7 +69,7 @@ async function alone<Manager, T>(source: Runner<Manager>, run: () => Promise<T>)
   const mine = { source, isOver: false }
   const result = (last.get(source) ?? Promise.resolve()).then(() => {
     if (runner.isTransactionActive) throw nested()
-    return inside.run(mine, run)
+    return inside.run(mine, run).catch((error) => repaired(runner, error))
   })
   last.set(
     source,
@@ -79,6 +80,15 @@ async function alone<Manager, T>(source: Runner<Manager>, run: () => Promise<T>)
       }),
   )
   return result
+}
+
+/** SQLite may have rolled back by itself; TypeORM's ROLLBACK then fails, and it takes the transaction for open ever after. */
+async function repaired(runner: QueryRunner, error: unknown): Promise<never> {
+  if (runner.isTransactionActive) {
+    await runner.query('BEGIN', [], true).catch(() => {})
+    await runner.rollbackTransaction().catch(() => {})
+  }
+  throw error
 }
 
 function nested(): AftercommitError {

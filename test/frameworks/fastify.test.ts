@@ -47,6 +47,12 @@ describe('the Fastify plugin', () => {
     expect(await isStarted(outbox)).toBe(false)
   })
 
+  it('refuses options that it does not know, by their names', async () => {
+    const server = newServer()
+    const options = { outbox: memoryOutbox(), prefix: '/fastifys-own', autoMigrate: true, strat: false }
+    await expect(server.register(outboxPlugin, options).ready()).rejects.toThrow(/autoMigrate, strat/)
+  })
+
   it('holds several outboxes under names of their own', async () => {
     const server = newServer()
     const [orders, billing] = [memoryOutbox(), memoryOutbox()]

@@ -121,6 +121,11 @@ describe('@OnEvent', () => {
     await expect(starting).rejects.toThrow(/Twice\.see/)
   })
 
+  it('without settings is refused in plain words', () => {
+    expect(() => OutboxModule.forRoot(undefined as never)).toThrow(/forRoot\(\{ store \}\)/)
+    expect(() => OutboxModule.forRootAsync(undefined as never)).toThrow(/forRootAsync\(\{ useFactory \}\)/)
+  })
+
   it('of an outbox that does not exist is refused', async () => {
     @Injectable()
     class Lost {

@@ -1,7 +1,7 @@
 import { createClient } from '@libsql/client'
 import { sql } from 'drizzle-orm'
 import { drizzle } from 'drizzle-orm/libsql'
-import { afterEach, describe, expect, it } from 'vitest'
+import { afterEach, describe, expect, it, vi } from 'vitest'
 import { createOutbox, type Outbox, silentLogger } from '../../src/index.js'
 import { drizzleTransactions } from '../../src/transactions/drizzle.js'
 import { type SqliteDriver, sqliteDrivers } from '../support/sqlite-drivers.js'
@@ -92,6 +92,32 @@ describe.each(drivers)('Drizzle with $name', ({ open, connect }) => {
     await Promise.all([first, second])
     expect(await committed(['row'])).toEqual(['row'])
     expect(await outbox.store.list({})).toHaveLength(2)
+  })
+
+  it('has given up on a lock, and the next transaction knows nothing of it', async () => {
+    const { begin, newOutbox, committed } = await setup()
+    const outbox = await newOutbox('outbox_event')
+    const [isOpen, goOn] = [signal(), signal()]
+    const first = outbox.transaction(async (tx) => {
+      await tx.publish(event('first'))
+      isOpen.give()
+      await goOn.promise
+    })
+    await isOpen.promise
+    const second = begin(outbox)(async (insert) => void (await insert('never')))
+    second.catch(() => {})
+    let now = performance.now()
+    const clock = vi.spyOn(performance, 'now').mockImplementation(() => {
+      now += 6_000
+      return now
+    })
+    cleanups.push(() => clock.mockRestore())
+    await expect(second).rejects.toThrow(/locked/)
+    clock.mockRestore()
+    goOn.give()
+    await first
+    await begin(outbox)(async (insert) => void (await insert('later')))
+    expect(await committed(['never', 'later'])).toEqual(['later'])
   })
 
   it('refuses a transaction of another outbox inside of one, which would wait for ever', async () => {

@@ -40,6 +40,7 @@ describe('Drizzle on PostgreSQL', () => {
       transactionsOf: (outbox) => drizzleTransactions(outbox, db),
       insert: (tx, id) => tx.insert(business).values({ id }),
       fail: async (tx) => tx.execute(pgKit.BROKEN),
+      execute: async (tx, statement) => tx.execute(statement),
       savepoint: (tx, body) => tx.transaction(body),
       options: {
         value: { isolationLevel: 'serializable' },
@@ -143,6 +144,7 @@ describe.skipIf(!server)('Drizzle on MariaDB', () => {
         openAtOnce: pgKit.POOL,
         insert: (tx, id) => tx.insert(business).values({ id }),
         fail: (tx) => tx.execute(mysql.BROKEN),
+        execute: (tx, statement) => tx.execute(statement),
         savepoint: (tx, body) => tx.transaction(body),
         options: {
           value: { isolationLevel: 'serializable' },
@@ -184,6 +186,7 @@ describe('Drizzle on SQLite', () => {
           transactionsOf: (outbox) => drizzleTransactions(outbox, db),
           insert: (tx, id) => tx.insert(business).values({ id }),
           fail: (tx) => tx.run(sql.raw(sqliteKit.BROKEN)),
+          execute: (tx, statement) => tx.run(sql.raw(statement)),
           savepoint: (tx, body) => tx.transaction(body),
         }
       },
@@ -215,6 +218,7 @@ describe('Drizzle on SQLite', () => {
             transactionsOf: (outbox) => drizzleTransactions(outbox, db),
             insert: async (tx, id) => tx.insert(business).values({ id }).run(),
             fail: async (tx) => tx.run(sql.raw(sqliteKit.BROKEN)),
+            execute: async (tx, statement) => tx.run(sql.raw(statement)),
           }
         },
       })

@@ -31,6 +31,7 @@ function worldOf(db: Knex) {
   return {
     transactionsOf: (outbox) => knexTransactions(outbox, db),
     insert: async (trx, id) => trx('business').insert({ id }),
+    execute: async (trx, statement) => trx.raw(statement),
     savepoint: (trx, body) => trx.transaction(body),
   } satisfies Partial<TransactionWorld<Tx, KnexOptions<Knex>>>
 }

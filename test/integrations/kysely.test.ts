@@ -25,6 +25,7 @@ function worldOf(db: Db) {
   return {
     transactionsOf: (outbox) => kyselyTransactions(outbox, db),
     insert: (tx, id) => tx.insertInto('business').values({ id }).execute(),
+    execute: (tx, statement) => sql.raw(statement).execute(tx),
   } satisfies Partial<TransactionWorld<Tx, KyselyOptions<Db>>>
 }
 

@@ -23,6 +23,7 @@ const POOLED = { pool: { min: 0, max: onPostgres.POOL } }
 const worldOf = (em: SqlEntityManager) => ({
   transactionsOf: (outbox: Parameters<typeof mikroOrmTransactions>[0]) => mikroOrmTransactions(outbox, em),
   insert: (tx: SqlEntityManager, id: string) => tx.persist(tx.create(Business, { id })).flush(),
+  execute: (tx: SqlEntityManager, statement: string) => tx.execute(statement),
   savepoint: (tx: SqlEntityManager, body: (inner: SqlEntityManager) => Promise<void>) =>
     tx.transactional(body),
 })

@@ -1,5 +1,5 @@
 import type pg from 'pg'
-import { afterAll, afterEach, beforeAll, beforeEach, describe, it } from 'vitest'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import type { TransactionHost } from '../../src/index.js'
 import { transactionConformance } from '../../src/testing/index.js'
 import {
@@ -11,6 +11,7 @@ import {
   postgresDatabase,
   READ_ISOLATION,
 } from './support/postgres.js'
+import { started } from './support/started.js'
 
 const runner = { describe, it, beforeEach, afterEach }
 
@@ -67,6 +68,7 @@ describe('a plain host', () => {
       openAtOnce: POOL,
       insert: (tx, id) => tx.query('insert into business values ($1)', [id]),
       fail: (tx) => tx.query(BROKEN),
+      execute: (tx, sql) => tx.query(sql),
       async savepoint(tx, body) {
         await tx.query('savepoint mine')
         try {
@@ -84,5 +86,50 @@ describe('a plain host', () => {
       },
       loseCommit: async (tx) => void (await tx.query(LOSE_COMMIT)),
     }),
+  })
+
+  it('fails each attempt of a host that runs the body again', async () => {
+    const { outbox, handled, publish, handledAll } = await started(database.world.createStore, {
+      hotQueueSize: 2,
+    })
+    const right = hostOf(pool)
+    const transaction = outbox.transactionsOf<pg.PoolClient, { isolation: string }>({
+      ...right,
+      source: {},
+      async transaction(body, options) {
+        for (let attempt = 1; ; attempt++) {
+          try {
+            return await right.transaction(body, options)
+          } catch (error) {
+            if (attempt === 3) throw error
+          }
+        }
+      },
+    })
+    const called: string[] = []
+    let attempts = 0
+    await transaction(async (_tx, scope) => {
+      const attempt = ++attempts
+      scope.afterRollback(() => called.push(`rolled back ${attempt}`))
+      scope.afterCommit(() => called.push(`committed ${attempt}`))
+      await publish(`one of ${attempt}`)
+      await publish(`two of ${attempt}`)
+      if (attempt < 3) throw new Error('again')
+    })
+    expect(called).toEqual(['rolled back 1', 'rolled back 2', 'committed 3'])
+    // Both went hot: no poller comes by, and the places of the other attempts were given back.
+    await handledAll('one of 3', 'two of 3')
+    expect(handled).toHaveLength(2)
+  })
+
+  it('says what is wrong with a tx that it does not know, and with a body that is missing', async () => {
+    const { outbox } = await started(database.world.createStore)
+    const isUnknown = expect.objectContaining({ code: 'UNKNOWN_TRANSACTION' })
+    const foreign = { insert() {}, execute() {} } as never
+    await expect(outbox.publish({ type: 'noted' }, { tx: foreign })).rejects.toEqual(isUnknown)
+    await expect(outbox.publish({ type: 'noted' })).rejects.toThrow(/drizzleTransactions/)
+    const transaction = outbox.transactionsOf(hostOf(pool))
+    await expect(transaction(undefined as never)).rejects.toThrow(/takes a function/)
+    await expect(transaction.transaction(undefined as never)).rejects.toThrow(/takes a function/)
   })
 })

@@ -49,7 +49,7 @@ function hostOn(db: Connection): Host {
           db.exec('COMMIT')
           return result
         } catch (error) {
-          db.exec('ROLLBACK')
+          if (db.inTransaction) db.exec('ROLLBACK')
           throw error
         }
       })
@@ -75,6 +75,7 @@ function worldOn(
     createStore: (table) => store(database.world.createStore(table) as EventStore),
     transactionsOf: (outbox) => outbox.transactionsOf(host(hostOn(connection))),
     insert: async (tx, id) => statement(tx, 'insert into business values (?)', id),
+    execute: async (tx, sql) => tx.connection.exec(sql),
     fail: async (tx) => statement(tx, 'insert into nowhere_at_all values (1)'),
     async savepoint(tx, body) {
       tx.connection.exec('savepoint mine')
@@ -225,13 +226,23 @@ describe('the suite', () => {
         },
         findPresent: async (_client, ids) => new Map(ids.map((id) => [id, written.get(id) ?? 0])),
       })
-    expect(await firstFailure(() => worldOn({ store }))).toMatch(
-      /^nesting: by the ORM: what an inner one that fails/,
+    expect(await firstFailure(() => worldOn({ store }))).toMatch(/^nesting: what was wrapped a second time/)
+  })
+
+  it('finds one that claims to refuse what comes behind the end', { timeout: 60_000 }, async () => {
+    const host = (right: Host): Host => ({ ...right, refusesLate: true })
+    expect(await firstFailure(() => worldOn({ host }))).toMatch(
+      /^ended: a publish after the transaction was ended under it/,
     )
   })
 
   it('finds an inbox that forgets', { timeout: 90_000 }, async () => {
-    const store = (right: EventStore) => altered(right, { markProcessed: async () => true })
+    const markProcessed = async (right: EventStore, args: Parameters<EventStore['markProcessed']>) => {
+      await right.markProcessed(...args)
+      return true
+    }
+    const store = (right: EventStore) =>
+      altered(right, { markProcessed: (...args) => markProcessed(right, args) })
     expect(await firstFailure(() => worldOn({ store }))).toMatch(/^inbox: a duplicate has no second effect/)
   })
 })

@@ -41,6 +41,7 @@ describe('Prisma on PostgreSQL', () => {
       transactionsOf: (outbox) => prismaTransactions(outbox, prisma),
       openAtOnce: onPostgres.POOL,
       insert: (tx: Tx, id: string) => tx.business.create({ data: { id } }),
+      execute: (tx: Tx, statement: string) => tx.$executeRawUnsafe(statement),
       fail: (tx: Tx) => tx.$queryRawUnsafe(onPostgres.BROKEN),
       savepoint: (tx: Tx, body: (inner: Tx) => Promise<void>) => tx.$transaction(body),
       options: {
@@ -86,6 +87,7 @@ describe.skipIf(!mysqlUrl)('Prisma on MariaDB', () => {
       transactionsOf: (outbox) => prismaTransactions(outbox, prisma),
       openAtOnce: onPostgres.POOL,
       insert: (tx: Tx, id: string) => tx.business.create({ data: { id } }),
+      execute: (tx: Tx, statement: string) => tx.$executeRawUnsafe(statement),
       fail: (tx: Tx) => tx.$queryRawUnsafe(onMysql.BROKEN),
       savepoint: (tx: Tx, body: (inner: Tx) => Promise<void>) => tx.$transaction(body),
       options: {
@@ -123,6 +125,7 @@ describe('Prisma on SQLite', () => {
       ...database.world,
       transactionsOf: (outbox) => prismaTransactions(outbox, prisma),
       insert: (tx: Tx, id: string) => tx.business.create({ data: { id } }),
+      execute: (tx: Tx, statement: string) => tx.$executeRawUnsafe(statement),
       fail: (tx: Tx) => tx.$queryRawUnsafe(onSqlite.BROKEN),
       savepoint: (tx: Tx, body: (inner: Tx) => Promise<void>) => tx.$transaction(body),
     }),

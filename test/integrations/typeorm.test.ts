@@ -23,6 +23,7 @@ async function opened(options: DataSourceOptions): Promise<DataSource> {
 const worldOf = (source: DataSource) => ({
   transactionsOf: (outbox: Parameters<typeof typeormTransactions>[0]) => typeormTransactions(outbox, source),
   insert: (tx: EntityManager, id: string) => tx.insert(Business, { id }),
+  execute: (tx: EntityManager, statement: string) => tx.query(statement),
   savepoint: (tx: EntityManager, body: (inner: EntityManager) => Promise<void>) => tx.transaction(body),
 })
 

@@ -40,6 +40,10 @@ it('prints a row for each subject, and finds cells that are empty without a reas
       ]),
     ).empty,
   ).toEqual(['store conformance of pg on Node v24.1.0'])
+  const skipped = test('skipped', 'store conformance: pg')
+  expect(matrixOf(new Map([['v20.1.0', report(skipped)]])).empty).toEqual([
+    'store conformance of pg on Node v20.1.0',
+  ])
 })
 
 it('prints which integration serves which database, over all drivers and versions of Node', () => {
@@ -54,12 +58,14 @@ it('prints which integration serves which database, over all drivers and version
   const absent = [{ integration: 'my-orm', database: 'SQLite', reason: 'it cannot' }]
   expect(integrationsOf(runs, ['my-orm'], absent)).toEqual({
     lines: [
-      'Transactions  PostgreSQL          MariaDB              SQLite',
-      'MyOrm         2 passed, 1 FAILED  0 passed, 1 skipped  – (it cannot)',
+      'Transactions  PostgreSQL          MariaDB                        SQLite',
+      'MyOrm         2 passed, 1 FAILED  missing (0 passed, 1 skipped)  – (it cannot)',
     ],
-    empty: [],
+    // It was skipped as a whole: nothing is known about it.
+    empty: ['transaction conformance of MyOrm on MariaDB'],
   })
   expect(integrationsOf(runs, ['my-orm', 'other'], absent).empty).toEqual([
+    'transaction conformance of MyOrm on MariaDB',
     'transaction conformance of other on PostgreSQL',
     'transaction conformance of other on MariaDB',
     'transaction conformance of other on SQLite',

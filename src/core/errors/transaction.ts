@@ -9,7 +9,7 @@ export class NoActiveTransactionError extends AftercommitError {
   constructor() {
     super(
       'NO_ACTIVE_TRANSACTION',
-      'publish() needs an active transaction: call it inside outbox.transaction(), pass { tx }, or use outbox.enqueue() to write in a transaction of its own.',
+      'publish() needs an active transaction: call it inside outbox.transaction() or, with an ORM, inside the function that drizzleTransactions(outbox, db) and its like give, pass { tx }, or use outbox.enqueue() to write in a transaction of its own.',
     )
   }
 }

@@ -1,5 +1,6 @@
+import { StoreNotMigratedError } from '../../core/errors.js'
 import type { HostedClient } from '../../transaction.js'
-import { isServerError, type Query } from './driver.js'
+import { isMissing, isServerError, type Query } from './driver.js'
 
 const UNTOLD = -1
 
@@ -7,10 +8,13 @@ const UNTOLD = -1
  * Statements inside a transaction of an ORM, which may not pass on what the server answers to a write. To ask for it with
  * a second statement would not do: one of the application's may come between the two.
  */
-export function hostedQuery({ query }: HostedClient): Query {
+export function hostedQuery({ query }: HostedClient, table: string): Query {
   return async (sql, params = []) => {
     const rows = await query(sql, params).catch((error) => {
-      throw serverErrorIn(error)
+      const reported = serverErrorIn(error)
+      const isOurs =
+        isMissing(reported) && String((reported as { message?: unknown }).message).includes(table)
+      throw isOurs ? new StoreNotMigratedError() : reported
     })
     return {
       rows: rows.map((row) => Object.values(row)),

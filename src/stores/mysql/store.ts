@@ -5,6 +5,7 @@ import {
   PoolTooSmallError,
   StoreNotMigratedError,
   TransactionEndedError,
+  TransactionRolledBackError,
 } from '../../core/errors.js'
 import type {
   AppendOptions,
@@ -177,7 +178,13 @@ export class MysqlStore<Client> implements EventStore<Client> {
     const query = await this.#on(client).catch((error) => {
       throw error instanceof TransactionEndedError ? new CommitUnknownError(error) : error
     })
-    return appending.findPresent(this.#sql.append, query, eventIds)
+    const present = await appending.findPresent(this.#sql.append, query, eventIds)
+    if (!(client instanceof HostedClient) || present.size === eventIds.length) return present
+    const { rows } = await query(appending.IS_INSIDE)
+    if (Number(rows[0]?.[0]) === 1) return present
+    throw present.size === 0
+      ? new TransactionRolledBackError()
+      : new CommitUnknownError(new TransactionEndedError())
   }
 
   claim(request: ClaimRequest) {
@@ -269,7 +276,7 @@ export class MysqlStore<Client> implements EventStore<Client> {
 
   /** Only inside a transaction: one that has ended must not become an autocommit. */
   async #on(client: Client): Promise<Query> {
-    if (client instanceof HostedClient) return hostedQuery(client)
+    if (client instanceof HostedClient) return hostedQuery(client, this.#names.index)
     const connection = this.#source.coreOf(client)
     await sessionOf(connection)
     return ensureInTransaction(connection)

@@ -1,8 +1,10 @@
 import {
   AftercommitError,
+  CommitUnknownError,
   PoolTooSmallError,
   StoreNotMigratedError,
   TransactionEndedError,
+  TransactionRolledBackError,
 } from '../../core/errors.js'
 import type {
   AppendOptions,
@@ -26,7 +28,7 @@ import * as claiming from './claim.js'
 import { behindPooler, Connection } from './connections.js'
 import { Doorbell } from './doorbell.js'
 import { isServerError, type PostgresDriver, type Query, refusedCommit } from './driver.js'
-import { hostedQuery, serverErrorIn } from './hosted.js'
+import { hostedQuery, isSameTransaction, serverErrorIn } from './hosted.js'
 import { inboxStatements } from './inbox.js'
 import * as inspecting from './inspect.js'
 import { type Names, namesOf } from './names.js'
@@ -179,6 +181,8 @@ export class PostgresStore<Client> implements EventStore<Client> {
   }
 
   async ensureInTransaction(client: Client): Promise<void> {
+    // The server refuses a savepoint, which is all that this is asked for with an ORM.
+    if (client instanceof HostedClient) return
     if (!(await this.#driver.inTransaction(client))) throw new TransactionEndedError()
   }
 
@@ -190,8 +194,13 @@ export class PostgresStore<Client> implements EventStore<Client> {
     return appending.append(this.#sql, this.#on(client), rows, options)
   }
 
-  findPresent(client: Client, eventIds: readonly string[]) {
-    return appending.findPresent(this.#sql, this.#on(client), eventIds)
+  async findPresent(client: Client, eventIds: readonly string[]): Promise<ReadonlyMap<string, number>> {
+    const present = await appending.findPresent(this.#sql, this.#on(client), eventIds)
+    if (!(client instanceof HostedClient) || present.size === eventIds.length) return present
+    if (await isSameTransaction(client)) return present
+    throw present.size === 0
+      ? new TransactionRolledBackError()
+      : new CommitUnknownError(new TransactionEndedError())
   }
 
   claim(request: ClaimRequest) {

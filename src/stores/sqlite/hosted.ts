@@ -1,3 +1,4 @@
+import { StoreNotMigratedError, TransactionEndedError } from '../../core/errors.js'
 import type { HostedClient, SqlValue } from '../../transaction.js'
 import type { Params, Row } from './driver.js'
 
@@ -11,16 +12,56 @@ export interface Statements {
 
 const known = new WeakMap<HostedClient, Statements>()
 
-/** The same for the same transaction. */
-export function hostedStatements(client: HostedClient): Statements {
+/** The same for the same transaction. `table` is what all names of ours begin with. */
+export function hostedStatements(client: HostedClient, table: string): Statements {
   let statements = known.get(client)
   if (!statements) {
-    const all = (sql: string, params: Params) => client.query(...byPosition(sql, params))
+    const explain = (error: unknown): never => {
+      if (messages(error).some((text) => text.includes(`no such table: ${table}`)))
+        throw new StoreNotMigratedError()
+      // @libsql/client looks by itself.
+      throw isClosed(error) ? new TransactionEndedError() : error
+    }
+    const all = (sql: string, params: Params) => client.query(...byPosition(sql, params)).catch(explain)
     const run = async (sql: string, params: Params) => void (await all(sql, params))
     statements = { all, run }
     known.set(client, statements)
   }
   return statements
+}
+
+/**
+ * Some failures (a full disk, ON CONFLICT ROLLBACK) end the whole transaction, and an ORM does not notice. A second BEGIN is
+ * refused and changes nothing; a first one takes no lock and is taken back.
+ */
+export async function isOpen(client: HostedClient): Promise<boolean> {
+  if (client.refusesLate) return true
+  try {
+    await client.query('BEGIN', [])
+  } catch (error) {
+    if (messages(error).some((text) => text.includes('within a transaction'))) return true
+    if (error instanceof TransactionEndedError || isClosed(error)) return false
+    throw error
+  }
+  await client.query('ROLLBACK', [])
+  return false
+}
+
+function isClosed(error: unknown): boolean {
+  return (
+    (error as { code?: unknown } | null)?.code === 'TRANSACTION_CLOSED' ||
+    /transaction is closed/i.test(String(error))
+  )
+}
+
+function messages(error: unknown): string[] {
+  const found: string[] = []
+  let cause = error
+  for (let depth = 0; depth < 10 && typeof cause === 'object' && cause !== null; depth++) {
+    found.push(String((cause as { message?: unknown }).message))
+    cause = (cause as { cause?: unknown }).cause
+  }
+  return found
 }
 
 /** What all ORMs bind in the same way. */

@@ -1,4 +1,10 @@
-import { AftercommitError, StoreNotMigratedError, TransactionEndedError } from '../../core/errors.js'
+import {
+  AftercommitError,
+  CommitUnknownError,
+  StoreNotMigratedError,
+  TransactionEndedError,
+  TransactionRolledBackError,
+} from '../../core/errors.js'
 import type {
   AppendOptions,
   AppendResult,
@@ -19,7 +25,7 @@ import * as appending from './append.js'
 import * as claiming from './claim.js'
 import { Connections } from './connections.js'
 import { connectionOf, isDiskFailure, type SqliteDatabase, sqliteErrorIn } from './driver.js'
-import { hostedStatements, type Statements } from './hosted.js'
+import { hostedStatements, isOpen, type Statements } from './hosted.js'
 import { inboxStatements } from './inbox.js'
 import * as inspecting from './inspect.js'
 import { type Names, namesOf } from './names.js'
@@ -107,7 +113,8 @@ export class SqliteStore<Client extends SqliteDatabase> implements EventStore<Cl
   }
 
   async ensureInTransaction(client: Client): Promise<void> {
-    inside(client)
+    if (client instanceof HostedClient) await this.#insideHosted(client)
+    else inside(client)
   }
 
   isRefusedCommit(error: unknown): boolean {
@@ -116,16 +123,27 @@ export class SqliteStore<Client extends SqliteDatabase> implements EventStore<Cl
   }
 
   async append(client: Client, rows: readonly AppendRow[], options: AppendOptions): Promise<AppendResult> {
-    return appending.append(this.#sql.append, inside(client), rows, options)
+    // For a client of its own without an await between the question and the statement.
+    const db = client instanceof HostedClient ? await this.#insideHosted(client) : inside(client)
+    return appending.append(this.#sql.append, db, rows, options)
   }
 
   async findPresent(client: Client, eventIds: readonly string[]): Promise<ReadonlyMap<string, number>> {
-    if (client instanceof HostedClient) {
-      return appending.findPresent(this.#sql.append, hostedStatements(client), eventIds)
-    }
+    if (client instanceof HostedClient) return this.#findHosted(client, eventIds)
     const connection = connectionOf(client)
     if (!connection.inTransaction) throw ended(connection)
     return appending.findPresent(this.#sql.append, connection, eventIds)
+  }
+
+  async #findHosted(client: HostedClient, eventIds: readonly string[]): Promise<ReadonlyMap<string, number>> {
+    const isInside = await isOpen(client)
+    const statements = hostedStatements(client, this.#names.table)
+    const present = await appending.findPresent(this.#sql.append, statements, eventIds).catch((error) => {
+      throw error instanceof TransactionEndedError ? new CommitUnknownError(error) : error
+    })
+    if (isInside) return present
+    if (eventIds.length > 0 && present.size === 0) throw new TransactionRolledBackError()
+    throw new CommitUnknownError(new TransactionEndedError())
   }
 
   claim(request: ClaimRequest) {
@@ -206,7 +224,8 @@ export class SqliteStore<Client extends SqliteDatabase> implements EventStore<Cl
   }
 
   async markProcessed(client: Client, handler: string, eventId: string): Promise<boolean> {
-    return (await inside(client).all(this.#sql.inbox.mark, { handler, eventId })).length > 0
+    const db = client instanceof HostedClient ? await this.#insideHosted(client) : inside(client)
+    return (await db.all(this.#sql.inbox.mark, { handler, eventId })).length > 0
   }
 
   isProcessed(handler: string, eventId: string): Promise<boolean> {
@@ -216,11 +235,15 @@ export class SqliteStore<Client extends SqliteDatabase> implements EventStore<Cl
   pruneProcessed(olderThanMs: number, limit: number) {
     return prune(this.#sql.prune.marks, this.#connections, olderThanMs, limit)
   }
+
+  async #insideHosted(client: HostedClient): Promise<Statements> {
+    if (!(await isOpen(client))) throw new TransactionEndedError()
+    return hostedStatements(client, this.#names.table)
+  }
 }
 
 /** Asked right before each statement: nothing is ever written outside of a transaction. */
-function inside(client: SqliteDatabase | HostedClient): Statements {
-  if (client instanceof HostedClient) return hostedStatements(client)
+function inside(client: SqliteDatabase): Statements {
   const connection = connectionOf(client)
   if (!connection.inTransaction) throw new TransactionEndedError()
   return connection

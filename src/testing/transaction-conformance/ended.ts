@@ -32,6 +32,19 @@ async function over<Tx extends object, Options>(
   return kept
 }
 
+const LATE = ['publish', 'publish of several', 'publish in a nested one', 'mark'] as const
+
+async function attempt<Tx extends object, Options>(
+  h: Harness<Tx, Options>,
+  way: (typeof LATE)[number],
+  scope: Transaction<Tx>,
+): Promise<unknown> {
+  if (way === 'publish') return h.publish('never')
+  if (way === 'publish of several') return h.outbox.publishAll([named('never'), named('never')])
+  if (way === 'mark') return h.transaction.store.markProcessed(scope.client, 'late', h.id())
+  return h.transaction(() => h.publish('never'))
+}
+
 export const ended: Theme = {
   name: 'ended',
   define(test) {
@@ -62,6 +75,42 @@ export const ended: Theme = {
         assert.deepEqual(await h.names(), [])
       })
     }
+
+    for (const way of LATE) {
+      test(`a ${way} after the transaction was ended under it is refused and writes nothing`, async (h) => {
+        await h.start()
+        let refused: unknown
+        const result = h.transaction(async (tx, scope) => {
+          await h.world.insert(tx, h.id())
+          await h.publish('undone')
+          await h.world.execute(tx, 'ROLLBACK')
+          refused = await attempt(h, way, scope).then(
+            () => undefined,
+            (error) => error,
+          )
+          throw new Error('enough')
+        })
+        await assert.rejects(result)
+        assert.ok(refused instanceof Error, 'it was refused')
+        if (way !== 'publish in a nested one') assert.ok(isEnded(refused))
+        await h.onlyHot()
+      })
+    }
+
+    test('an event that is gone with a transaction ended under it is not announced', async (h) => {
+      await h.start()
+      const called: string[] = []
+      const result = h.transaction(async (tx, scope) => {
+        scope.afterCommit(() => called.push('committed'))
+        scope.afterRollback(() => called.push('rolled back'))
+        await h.world.insert(tx, h.id())
+        await h.publish('undone')
+        await h.world.execute(tx, 'ROLLBACK')
+      })
+      await assert.rejects(result)
+      assert.ok(!called.includes('committed'), 'nothing was committed')
+      await h.onlyHot()
+    })
 
     test('marks are refused with a handle whose transaction has ended', async (h) => {
       const tx = await h.transaction(async (handle) => handle)

@@ -2,6 +2,16 @@ import assert from 'node:assert/strict'
 import { hasCode } from './harness.js'
 import type { Theme } from './suite.js'
 
+/** Message, stack, and all that a logger could find. */
+function everythingOf(error: unknown, depth = 0): string {
+  if (typeof error !== 'object' || error === null || depth > 10) return String(error)
+  const fields = Object.getOwnPropertyNames(error).map((name) => {
+    const value = (error as Readonly<Record<string, unknown>>)[name]
+    return typeof value === 'function' ? '' : everythingOf(value, depth + 1)
+  })
+  return fields.join('\n')
+}
+
 export const failures: Theme = {
   name: 'failures',
   define(test) {
@@ -103,6 +113,33 @@ export const failures: Theme = {
       })
       assert.ok(await h.isCommitted(id))
       await h.onlyHot('outer', 'after')
+    })
+
+    test('a payload is in no error, and in none of its causes', async (h) => {
+      const { outbox, table, transaction } = await h.another()
+      const rename = `ALTER TABLE ${table} RENAME COLUMN metadata TO something_else`
+      await transaction((tx) => h.world.execute(tx, rename))
+      const secret = `it's "secret" - 4711 - \\`
+      for (const events of [[{ secret }], [{ secret }, { secret }]]) {
+        const error: unknown = await transaction(() =>
+          outbox.publishAll(events.map((payload) => ({ type: 'thing.happened', payload }))),
+        ).then(
+          () => assert.fail('it was published'),
+          (reason) => reason,
+        )
+        assert.ok(error instanceof Error)
+        assert.match(error.message, /metadata|column/i)
+        assert.doesNotMatch(everythingOf(error), /secret|4711/)
+      }
+    })
+
+    test('without tables the error says what to do', async (h) => {
+      const { outbox, transaction } = await h.another('not migrated')
+      const result = transaction(async (tx) => {
+        await h.world.insert(tx, h.id())
+        await outbox.publish({ type: 'thing.happened', payload: 1 })
+      })
+      await assert.rejects(result, hasCode('STORE_NOT_MIGRATED'))
     })
 
     test('many that fail leave the ORM usable', async (h) => {

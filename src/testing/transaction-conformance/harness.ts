@@ -17,6 +17,8 @@ const NEVER_MS = 3_600_000
 /** One outbox and what was seen of it. */
 export interface Side<Tx extends object, Options> {
   readonly outbox: Outbox<unknown>
+  /** Where its events are. */
+  readonly table: string
   readonly transaction: HostedTransactions<Tx, Options>
   /** In the order in which the handler got them. */
   readonly handled: EventEnvelope[]
@@ -69,8 +71,8 @@ export class Harness<Tx extends object, Options> implements Subject<TransactionN
   }
 
   /** Another outbox in the same database, with tables of its own. */
-  async another(): Promise<Side<Tx, Options>> {
-    const side = await sideIn(this.world)
+  async another(state: 'migrated' | 'not migrated' = 'migrated'): Promise<Side<Tx, Options>> {
+    const side = await sideIn(this.world, state === 'migrated')
     this.#sides.push(side)
     return side
   }
@@ -133,11 +135,13 @@ export const hasCode = (code: string) => (error: unknown) => {
 
 async function sideIn<Tx extends object, Options>(
   world: TransactionWorld<Tx, Options>,
+  migrate = true,
 ): Promise<Side<Tx, Options>> {
   const counts: Side<Tx, Options>['counts'] = {}
   const handled: EventEnvelope[] = []
+  const table = `conformance_${randomBytes(6).toString('hex')}`
   const outbox = createOutbox({
-    store: world.createStore(`conformance_${randomBytes(6).toString('hex')}`),
+    store: world.createStore(table),
     logger: silentLogger,
     poller: { pollIntervalMs: NEVER_MS, leaseMs: NEVER_MS },
     metrics: {
@@ -149,6 +153,6 @@ async function sideIn<Tx extends object, Options>(
     },
   })
   outbox.on('*', 'note', (event) => void handled.push(event))
-  await outbox.migrate()
-  return { outbox, transaction: world.transactionsOf(outbox), handled, counts }
+  if (migrate) await outbox.migrate()
+  return { outbox, table, transaction: world.transactionsOf(outbox), handled, counts }
 }

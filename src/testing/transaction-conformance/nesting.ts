@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
+import { runInTransaction } from '../../ambient.js'
 import type { Transaction } from '../../transaction.js'
-import { type Harness, named } from './harness.js'
+import { type Harness, hasCode, named } from './harness.js'
 import type { Theme } from './suite.js'
 
 const failure = new Error('the inner one fails')
@@ -40,7 +41,51 @@ export const nesting: Theme = {
   name: 'nesting',
   define(test) {
     test('what was wrapped a second time, in another place, is the same and nests', async (h) => {
-      assert.equal(h.world.transactionsOf(h.outbox), h.transaction)
+      const again = h.world.transactionsOf(h.outbox)
+      assert.equal(again, h.transaction)
+      await h.start()
+      const [outer, inner] = [h.id(), h.id()]
+      await h.transaction(async (tx) => {
+        await h.world.insert(tx, outer)
+        const nested = again(async (innerTx) => {
+          await h.world.insert(innerTx, inner)
+          await h.publish('never')
+          throw failure
+        })
+        await assert.rejects(nested, isFailure)
+        await h.publish('after')
+      })
+      assert.deepEqual(await h.world.committed([outer, inner]), [outer])
+      await h.onlyHot('after')
+    })
+
+    test('a transaction of the store inside of one is refused, and the other way round', async (h) => {
+      await h.start()
+      await h.transaction(async () => {
+        await assert.rejects(
+          h.outbox.transaction(async (tx) => tx.publish(named('never'))),
+          hasCode('NESTED_TRANSACTION'),
+        )
+        await h.publish('one')
+      })
+      await h.outbox.transaction(async (tx) => {
+        await assert.rejects(
+          h.transaction(() => h.publish('never')),
+          hasCode('NESTED_TRANSACTION'),
+        )
+        await tx.publish(named('two'))
+      })
+      await h.onlyHot('one', 'two')
+    })
+
+    test('the handle of an open one is as good as the scope, also from elsewhere', async (h) => {
+      await h.start()
+      const asTx = (handle: object) => ({ tx: handle as Transaction })
+      await h.transaction(async (tx) => {
+        await h.outbox.publish(named('by handle'), asTx(tx))
+        await runInTransaction(h.outbox, undefined, () => h.outbox.publish(named('from elsewhere'), asTx(tx)))
+      })
+      await h.onlyHot('by handle', 'from elsewhere')
     })
 
     for (const way of WAYS) {

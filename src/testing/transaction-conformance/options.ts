@@ -21,6 +21,8 @@ export interface TransactionWorld<Tx extends object, Options = unknown> {
   insert(tx: Tx, id: string): Promise<unknown>
   /** Runs a statement of the application's that the database refuses. */
   fail(tx: Tx): Promise<unknown>
+  /** Runs this statement of the application's, as it is, in that transaction. */
+  execute(tx: Tx, sql: string): Promise<unknown>
   /** Those of these rows that are committed, read outside of every transaction. */
   committed(ids: readonly string[]): Promise<readonly string[]>
 

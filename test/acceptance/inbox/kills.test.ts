@@ -117,13 +117,13 @@ describe('processes that are killed in the middle of a handler', () => {
   const number = (id: string) => Number(id.slice(2))
 
   it('200 times, between the effect and its outcome: each effect is there once', {
-    timeout: 150_000,
+    timeout: 300_000,
   }, async () => {
     const steps = Array.from({ length: 200 }, (_, i): Step => {
       if (i % 5 === 3) return 'in the transaction'
       return i % 5 === 4 ? 'committing' : 'committed'
     })
-    const { killed, spared, effects, followups, marks } = await massacre(true, steps, 140_000)
+    const { killed, spared, effects, followups, marks } = await massacre(true, steps, 280_000)
     expect(killed.size).toBe(200)
     expect(sorted(effects)).toEqual(each(200, 1))
     expect(sorted(followups)).toEqual(each(200, 1))

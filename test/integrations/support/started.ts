@@ -1,6 +1,13 @@
 import { randomBytes } from 'node:crypto'
 import { expect, onTestFinished } from 'vitest'
-import { createOutbox, defineEvent, type EventStore, type Outbox, silentLogger } from '../../../src/index.js'
+import {
+  createOutbox,
+  defineEvent,
+  type EventStore,
+  type Outbox,
+  type OutboxOptions,
+  silentLogger,
+} from '../../../src/index.js'
 import { until } from '../../support/until.js'
 
 const HOUR_MS = 3_600_000
@@ -18,11 +25,15 @@ export interface Started {
 }
 
 /** A started outbox with tables of its own. No poller comes by: what is handled came from memory. */
-export async function started(createStore: (table: string) => EventStore<unknown>): Promise<Started> {
+export async function started(
+  createStore: (table: string) => EventStore<unknown>,
+  dispatcher: OutboxOptions<unknown>['dispatcher'] = {},
+): Promise<Started> {
   const outbox = createOutbox({
     store: createStore(`own_${randomBytes(6).toString('hex')}`),
     logger: silentLogger,
     poller: { pollIntervalMs: HOUR_MS, leaseMs: HOUR_MS },
+    dispatcher,
   })
   onTestFinished(async () => {
     await outbox.stop()

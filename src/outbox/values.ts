@@ -1,0 +1,77 @@
+import { AftercommitError } from '../core/errors.js'
+import type { SqlValue } from '../transaction.js'
+
+/** What a driver notes of an error that is no value of a row. */
+const FIELDS = [
+  ...[
+    'code',
+    'errno',
+    'errcode',
+    'errstr',
+    'rawCode',
+    'extendedCode',
+    'originalCode',
+    'sqlState',
+    'severity',
+  ],
+  ...[
+    'fatal',
+    'schema',
+    'table',
+    'column',
+    'constraint',
+    'dataType',
+    'routine',
+    'syscall',
+    'address',
+    'port',
+  ],
+] as const
+
+/** Shorter ones are in every text by chance. */
+const SHORTEST = 8
+
+/**
+ * The driver's error about a statement of the outbox, without the values of the statement: ORMs and drivers write them
+ * into the message, the stack or fields of their own, and a payload is not for logs.
+ */
+export function withoutValues(error: unknown, sql: string, params: readonly SqlValue[]): unknown {
+  if (error instanceof AftercommitError) return error
+  const reported = driverErrorIn(error)
+  if (typeof reported !== 'object' || reported === null) return new Error(cut(String(error), sql, params))
+  const { message, sqlMessage } = reported as { message?: unknown; sqlMessage?: unknown }
+  const clean = new Error(cut(String(sqlMessage ?? message ?? 'the statement failed'), sql, params))
+  if (reported instanceof Error) Object.setPrototypeOf(clean, Object.getPrototypeOf(reported))
+  for (const field of FIELDS) {
+    const value = (reported as Readonly<Record<string, unknown>>)[field]
+    if (value !== null && ['string', 'number', 'boolean'].includes(typeof value)) {
+      Object.assign(clean, { [field]: value })
+    }
+  }
+  return clean
+}
+
+/** The innermost one that has a code; the error itself when none has. */
+function driverErrorIn(error: unknown): unknown {
+  let found = error
+  let cause = error
+  for (let depth = 0; depth < 10 && typeof cause === 'object' && cause !== null; depth++) {
+    const { code, errno, errcode } = cause as Readonly<Record<string, unknown>>
+    if (code !== undefined || errno !== undefined || errcode !== undefined) found = cause
+    cause = (cause as { readonly cause?: unknown }).cause
+  }
+  return found
+}
+
+/** An ORM that puts the whole statement in front of the driver's words has filled the values in, and quoted them. */
+function cut(message: string, sql: string, params: readonly SqlValue[]): string {
+  const flat = (text: string) => text.replace(/\s+/g, ' ').trim()
+  const opening = flat(sql).slice(0, 24)
+  const isStatement = opening.length > 12 && flat(message).includes(opening)
+  let text = isStatement ? message.slice(message.lastIndexOf(' - ') + 1).replace(/^- /, '') : message
+  if (isStatement && flat(text).includes(opening)) text = 'the database refused a statement of the outbox'
+  for (const value of params) {
+    if (typeof value === 'string' && value.length >= SHORTEST) text = text.replaceAll(value, '…')
+  }
+  return text
+}
