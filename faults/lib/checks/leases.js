@@ -1,8 +1,8 @@
 import { groupBy } from './history.js'
 
 /**
- * I4. Runs of one (event, handler), or of one ordering key, never overlap in one life; in different lives they do not
- * while the first one's lease is known to hold. It is known until `asked + leaseMs` of the last line that took or
+ * I4. Runs of one (event, handler) never overlap in one life. In different lives they do not while the first one's
+ * lease is known to hold, and neither do runs of one ordering key. It is known until `asked + leaseMs` of the last line that took or
  * renewed it, unless the life is over, and its runs with it, or has sent a settlement with that token. A frozen or
  * blocked life is excused by that alone: its lease runs out. No run begins without a lease, or when it is certainly over.
  */
@@ -38,7 +38,7 @@ export function runsDoNotOverlap(history) {
 }
 
 /** Between its last look at the lease and the first line of the handler a process may have to wait for a processor. */
-const START_MS = 50
+const START_MS = 300
 
 /** When a lease that nobody renewed after that time was certainly over. */
 function overBy({ at, leaseMs, renewals }, time) {
@@ -60,7 +60,7 @@ function* overlaps(groups) {
 
 function overlapText(history, first, second) {
   const whose = first.eventId === second.eventId ? 'the event' : `its key (${first.eventId})`
-  if (first.proc === second.proc) {
+  if (first.proc === second.proc && first.eventId === second.eventId) {
     return `${second.proc} ran ${second.handler} beside its own run ${first.run} of ${whose}`
   }
   const leftMs = leaseLeft(history, first, second.startAt)
