@@ -24,7 +24,7 @@ describe('I4: no run begins without a lease', () => {
     expect(broken(begun(2_400))).toEqual(['I4'])
     expect(broken(begun(2_000))).toEqual([])
     expect(broken(begun(2_800, 1_900))).toEqual([])
-    expect(broken(begun(3_000, 1_900))).toEqual(['I4'])
+    expect(broken(begun(3_400, 1_900))).toEqual(['I4'])
   })
 
   it('does not count a renewal that came behind it', () => {
