@@ -32,6 +32,8 @@ export async function emptyDatabase(server: string = inject('postgresUrl')): Pro
 export async function migratedDatabase(server: string = inject('postgresUrl')): Promise<string> {
   const url = await emptyDatabase(server)
   const pool = new pg.Pool({ connectionString: url, max: 1 })
+  // end() does not wait for the sockets, and the database may be dropped under them.
+  pool.on('error', nothing)
   await createOutbox({ store: postgresStore(pool) }).migrate()
   await pool.end()
   return url
