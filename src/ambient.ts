@@ -36,6 +36,35 @@ export function currentEvent(): EventEnvelope | undefined {
   return storage.getStore()?.event
 }
 
+interface Inside {
+  readonly subject: object
+  readonly outer: Inside | undefined
+  isOver: boolean
+}
+
+const inside = new AsyncLocalStorage<Inside>()
+const last = new WeakMap<object, Promise<unknown>>()
+
+/**
+ * One piece of work at a time for each subject, in the order in which they were asked for. Rejects with what `nested` gives
+ * when the caller is inside of such work, at whatever depth: it would wait for itself.
+ */
+export async function oneAtATime<T>(
+  subject: object,
+  work: () => Promise<T>,
+  nested: () => Error,
+): Promise<T> {
+  const outer = inside.getStore()
+  for (let at = outer; at; at = at.outer) if (at.subject === subject && !at.isOver) throw nested()
+  const mine: Inside = { subject, outer, isOver: false }
+  const result = (last.get(subject) ?? Promise.resolve()).then(() => inside.run(mine, work))
+  const ended = () => {
+    mine.isOver = true
+  }
+  last.set(subject, result.then(ended, ended))
+  return result
+}
+
 /** Captures the context of the caller, to run later work in it and not in that of whoever triggers it. */
 export function captureContext(): <T>(body: () => T) => T {
   return AsyncLocalStorage.snapshot()

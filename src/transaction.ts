@@ -73,6 +73,7 @@ export interface TransactionHost<Tx extends object, Options = unknown> {
 
 /** In the place of a client of the store: a transaction that an ORM has begun and is going to end. */
 export class HostedClient {
+  #last: Promise<unknown> = Promise.resolve()
   readonly host: object
   readonly query: (sql: string, params: readonly SqlValue[]) => Promise<readonly SqlRow[]>
   /** As the host says. */
@@ -82,6 +83,13 @@ export class HostedClient {
     this.host = host
     this.query = query
     this.refusesLate = refusesLate
+  }
+
+  /** One piece of work of ours at a time, of however many statements: not every driver takes two at once. */
+  alone<T>(work: () => Promise<T>): Promise<T> {
+    const result = this.#last.then(work)
+    this.#last = result.catch(() => {})
+    return result
   }
 }
 

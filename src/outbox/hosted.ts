@@ -29,10 +29,15 @@ export function hostedTransactions<Tx extends object, Options>(
   const open = shared.byHandle
   const entering =
     <T>(body: (tx: TransactionScope<Tx>) => Promise<T>) =>
-    (scope: TransactionScope<Tx>) => {
+    async (scope: TransactionScope<Tx>) => {
       // An inner one may have a handle of its own, or that of the outer one, which goes on afterwards.
-      if (open.get(scope.client)?.ended !== false) open.set(scope.client, scope)
-      return body(scope)
+      const outer = open.get(scope.client)
+      open.set(scope.client, scope)
+      try {
+        return await body(scope)
+      } finally {
+        if (outer && !outer.ended) open.set(scope.client, outer)
+      }
     }
   const run = async <T>(body: (tx: TransactionScope<Tx>) => Promise<T>, options?: Options): Promise<T> => {
     checkBody(body)
@@ -56,7 +61,7 @@ export function hostedTransactions<Tx extends object, Options>(
         async markProcessed(tx: Tx, handler: string, eventId: string) {
           const scope = open.get(tx)
           if (!scope || scope.ended) throw new TransactionEndedError()
-          return store.markProcessed(scope.storeClient, handler, eventId)
+          return scope.mark(handler, eventId)
         },
       },
     },
@@ -121,30 +126,25 @@ function sessionOf<Tx extends object, Options>(
   state: { readonly isOver: boolean },
 ): Session<Tx> {
   let savepoints = 0
-  let last: Promise<unknown> = Promise.resolve()
-  // One after the other: not every driver takes a statement while another one is under way.
-  const run: HostedClient['query'] = (sql, params) => {
-    const answer = last.then(async () => {
-      if (state.isOver) throw new TransactionEndedError()
-      try {
-        return await host.query(tx, sql, params)
-      } catch (error) {
-        throw withoutValues(error, sql, params)
-      }
-    })
-    last = answer.catch(() => {})
-    return answer
+  const run: HostedClient['query'] = async (sql, params) => {
+    if (state.isOver) throw new TransactionEndedError()
+    try {
+      return await host.query(tx, sql, params)
+    } catch (error) {
+      throw withoutValues(error, sql, params)
+    }
   }
   const hosted = new HostedClient(host, run, host.refusesLate)
+  const alone = (sql: string) => hosted.alone(() => run(sql, []))
   const bySavepoint = async <T>(body: () => Promise<T>): Promise<T> => {
     const name = `aftercommit_${++savepoints}`
-    await run(`SAVEPOINT ${name}`, [])
+    await alone(`SAVEPOINT ${name}`)
     try {
       const result = await body()
-      await run(`RELEASE SAVEPOINT ${name}`, [])
+      await alone(`RELEASE SAVEPOINT ${name}`)
       return result
     } catch (error) {
-      await run(`ROLLBACK TO SAVEPOINT ${name}`, []).catch((cause) => {
+      await alone(`ROLLBACK TO SAVEPOINT ${name}`).catch((cause) => {
         throw new TransactionRolledBackError(cause)
       })
       throw error
@@ -158,7 +158,7 @@ function sessionOf<Tx extends object, Options>(
     flush: async () => host.flush?.(client),
     async savepoint(body) {
       // SQLite takes a savepoint outside of a transaction for the beginning of one.
-      await store.ensureInTransaction(hosted as unknown as Tx)
+      await hosted.alone(() => store.ensureInTransaction(hosted as unknown as Tx))
       return host.savepoint
         ? host.savepoint(client, (inner) => body(sessionFor(inner)))
         : bySavepoint(() => body(sessionFor(client)))

@@ -43,6 +43,8 @@ class Ledger {
   readonly pending: Pending[] = []
   /** A savepoint was rolled back: the database is asked which rows are still there. */
   lostRows = false
+  /** Somebody goes by a mark that is written in it. */
+  isMarked = false
 }
 
 /** The `tx` of application code: the transaction itself, or one savepoint in it. */
@@ -184,12 +186,19 @@ export class TransactionScope<Client> implements Transaction<Client> {
     return this.#ended || this.#parent?.ended === true
   }
 
+  /** Notes in the transaction that this handler has seen the event; false when it had before. */
+  mark(handler: string, eventId: string): Promise<boolean> {
+    this.#ledger.isMarked = true
+    return this.#alone(() => this.#shared.store.markProcessed(this.storeClient, handler, eventId))
+  }
+
+  #alone<T>(work: () => Promise<T>): Promise<T> {
+    return this.#session.hosted ? this.#session.hosted.alone(work) : work()
+  }
+
   async #append(events: readonly PublishableEvent[], options: PublishOptions): Promise<EventId[]> {
-    const { ids, pending } = await this.#shared.publisher.append(
-      this.storeClient,
-      events,
-      options,
-      this.#session,
+    const { ids, pending } = await this.#alone(() =>
+      this.#shared.publisher.append(this.storeClient, events, options, this.#session),
     )
     this.#ledger.pending.push(...pending)
     return ids
@@ -246,13 +255,11 @@ export class TransactionScope<Client> implements Transaction<Client> {
   async #close(): Promise<readonly Pending[]> {
     await this.#quiet()
     this.#ended = true
-    const { pending, lostRows } = this.#ledger
-    const nobodyCares = pending.length === 0 && this.#onCommit.length === 0
+    const { pending, lostRows, isMarked } = this.#ledger
+    const nobodyCares = pending.length === 0 && this.#onCommit.length === 0 && !isMarked
     if (nobodyCares || !(lostRows || this.#session.mayHaveLostRows())) return pending
-    const present = await this.#shared.store.findPresent(
-      this.storeClient,
-      pending.map((one) => one.event.eventId),
-    )
+    const ids = pending.map((one) => one.event.eventId)
+    const present = await this.#alone(() => this.#shared.store.findPresent(this.storeClient, ids))
     // By number: the id of a row that is gone may have been published again.
     const isThere = (one: Pending) => present.get(one.event.eventId) === one.seq
     this.#shared.publisher.forget(pending.filter((one) => !isThere(one)))

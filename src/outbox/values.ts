@@ -1,3 +1,4 @@
+import { causesOf } from '../core/causes.js'
 import { AftercommitError } from '../core/errors.js'
 import type { SqlValue } from '../transaction.js'
 
@@ -28,6 +29,8 @@ const FIELDS = [
   ],
 ] as const
 
+const REFUSED = 'the database refused a statement of the outbox'
+
 /** Shorter ones are in every text by chance. */
 const SHORTEST = 8
 
@@ -53,23 +56,23 @@ export function withoutValues(error: unknown, sql: string, params: readonly SqlV
 
 /** The innermost one that has a code; the error itself when none has. */
 function driverErrorIn(error: unknown): unknown {
-  let found = error
-  let cause = error
-  for (let depth = 0; depth < 10 && typeof cause === 'object' && cause !== null; depth++) {
-    const { code, errno, errcode } = cause as Readonly<Record<string, unknown>>
-    if (code !== undefined || errno !== undefined || errcode !== undefined) found = cause
-    cause = (cause as { readonly cause?: unknown }).cause
-  }
-  return found
+  const hasCode = (cause: object) => ['code', 'errno', 'errcode'].some((field) => field in cause)
+  return causesOf(error).findLast(hasCode) ?? error
 }
 
-/** An ORM that puts the whole statement in front of the driver's words has filled the values in, and quoted them. */
+/**
+ * An ORM that writes the whole statement has filled the values in, and quoted them. In front of the driver's words it ends
+ * at the last dash; anywhere else nobody can tell where it ends.
+ */
 function cut(message: string, sql: string, params: readonly SqlValue[]): string {
   const flat = (text: string) => text.replace(/\s+/g, ' ').trim()
   const opening = flat(sql).slice(0, 24)
   const isStatement = opening.length > 12 && flat(message).includes(opening)
-  let text = isStatement ? message.slice(message.lastIndexOf(' - ') + 1).replace(/^- /, '') : message
-  if (isStatement && flat(text).includes(opening)) text = 'the database refused a statement of the outbox'
+  let text = message
+  if (isStatement) {
+    text = flat(message).startsWith(opening) ? message.slice(message.lastIndexOf(' - ') + 3) : REFUSED
+    if (flat(text).includes(opening)) text = REFUSED
+  }
   for (const value of params) {
     if (typeof value === 'string' && value.length >= SHORTEST) text = text.replaceAll(value, '…')
   }

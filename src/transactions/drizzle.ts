@@ -1,5 +1,5 @@
 // entry: aftercommit/drizzle
-import { AsyncLocalStorage } from 'node:async_hooks'
+import { oneAtATime } from '../ambient.js'
 import { AftercommitError } from '../core/errors.js'
 import type { HostedTransactions, SqlRow, SqlValue, TransactionHost, TransactionsOf } from '../transaction.js'
 
@@ -127,26 +127,15 @@ function connectionOf(db: object): object {
 }
 
 /** One transaction at a time, whichever outbox it belongs to; the others wait in the order in which they asked. */
-const last = new WeakMap<object, Promise<unknown>>()
-const inside = new AsyncLocalStorage<{ readonly connection: object; isOver: boolean }>()
+function alone<T>(connection: object, body: () => Promise<T>): Promise<T> {
+  return oneAtATime(connection, body, nested)
+}
 
-async function alone<T>(connection: object, body: () => Promise<T>): Promise<T> {
-  const outer = inside.getStore()
-  if (outer?.connection === connection && !outer.isOver) {
-    throw new AftercommitError(
-      'NESTED_TRANSACTION',
-      'A transaction of another outbox is open on this connection, and a second one would wait for it for ever.',
-    )
-  }
-  const mine = { connection, isOver: false }
-  const run = (last.get(connection) ?? Promise.resolve()).then(() => inside.run(mine, body))
-  const settled = run
-    .catch(() => {})
-    .then(() => {
-      mine.isOver = true
-    })
-  last.set(connection, settled)
-  return run
+function nested(): AftercommitError {
+  return new AftercommitError(
+    'NESTED_TRANSACTION',
+    'A transaction of another outbox is open on this connection, and a second one would wait for it for ever.',
+  )
 }
 
 const PATIENCE_MS = 10_000

@@ -1,5 +1,5 @@
 // entry: aftercommit/typeorm
-import { AsyncLocalStorage } from 'node:async_hooks'
+import { oneAtATime } from '../ambient.js'
 import { AftercommitError } from '../core/errors.js'
 import type { HostedTransactions, SqlRow, SqlValue, TransactionsOf } from '../transaction.js'
 
@@ -56,30 +56,15 @@ async function query(manager: object, sql: string, params: readonly SqlValue[]):
   return (await queryRunner.query(sql, [...params], true)).records
 }
 
-/** Of those data sources that have one connection for everything. */
-const last = new WeakMap<object, Promise<unknown>>()
-const inside = new AsyncLocalStorage<{ readonly source: object; isOver: boolean }>()
-
-/** One that begins while another is open on the same connection would become a savepoint in it. */
+/** One that begins while another is open on the one connection of its data source would become a savepoint in it. */
 async function alone<Manager, T>(source: Runner<Manager>, run: () => Promise<T>): Promise<T> {
   const runner = source.createQueryRunner()
   if (runner !== source.createQueryRunner()) return run()
-  const outer = inside.getStore()
-  if (outer?.source === source && !outer.isOver) throw nested()
-  const mine = { source, isOver: false }
-  const result = (last.get(source) ?? Promise.resolve()).then(() => {
+  const work = async () => {
     if (runner.isTransactionActive) throw nested()
-    return inside.run(mine, run).catch((error) => repaired(runner, error))
-  })
-  last.set(
-    source,
-    result
-      .catch(() => {})
-      .then(() => {
-        mine.isOver = true
-      }),
-  )
-  return result
+    return run().catch((error) => repaired(runner, error))
+  }
+  return oneAtATime(source, work, nested)
 }
 
 /** SQLite may have rolled back by itself; TypeORM's ROLLBACK then fails, and it takes the transaction for open ever after. */

@@ -28,9 +28,6 @@ export const IDS = `json_table(?, '$[*]' columns (id varchar(255) ${EXACT} path 
 /** MariaDB can tell; without autocommit a transaction begins by itself. MySQL reads none of these comments. */
 const INSIDE = '@@in_transaction = 1 or @@autocommit = 0'
 
-/** Always 1 on MySQL. */
-export const IS_INSIDE = `select 1 /*M!100203 and (${INSIDE}) */ as inside`
-
 /** Null outside of a transaction, for a column that takes none: so nothing is written there, not even for a moment. */
 export function onlyInside(value: string): string {
   return `/*M!100203 if(${INSIDE}, */ ${value} /*M!100203 , null) */`

@@ -1,8 +1,10 @@
+import { causesOf } from '../../core/causes.js'
 import { StoreNotMigratedError } from '../../core/errors.js'
 import type { HostedClient } from '../../transaction.js'
 import { isMissing, isServerError, type Query } from './driver.js'
 
 const UNTOLD = -1
+const NO_SUCH_SAVEPOINT = 1305
 
 /**
  * Statements inside a transaction of an ORM, which may not pass on what the server answers to a write. To ask for it with
@@ -25,12 +27,19 @@ export function hostedQuery({ query }: HostedClient, table: string): Query {
   }
 }
 
+/** Whether a transaction is open: outside of one the server forgets a savepoint at once. */
+export async function isOpen(query: Query): Promise<boolean> {
+  await query('SAVEPOINT aftercommit_open')
+  return query('RELEASE SAVEPOINT aftercommit_open').then(
+    () => true,
+    (error) => {
+      if (isServerError(error) && error.errno === NO_SUCH_SAVEPOINT) return false
+      throw error
+    },
+  )
+}
+
 /** What the server said, which an ORM wraps in an error of its own; the error itself when there is no such thing. */
 export function serverErrorIn(error: unknown): unknown {
-  let cause = error
-  for (let depth = 0; depth < 10 && typeof cause === 'object' && cause !== null; depth++) {
-    if (isServerError(cause)) return cause
-    cause = (cause as { cause?: unknown }).cause
-  }
-  return error
+  return causesOf(error).find(isServerError) ?? error
 }

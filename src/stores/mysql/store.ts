@@ -28,7 +28,7 @@ import * as appending from './append.js'
 import * as claiming from './claim.js'
 import { Connection, inPool } from './connections.js'
 import { type CoreConnection, type CorePool, ignore, type Query, refusedCommit } from './driver.js'
-import { hostedQuery, serverErrorIn } from './hosted.js'
+import { hostedQuery, isOpen, serverErrorIn } from './hosted.js'
 import * as inboxes from './inbox.js'
 import * as inspecting from './inspect.js'
 import { type Names, namesOf } from './names.js'
@@ -78,6 +78,7 @@ export class MysqlStore<Client> implements EventStore<Client> {
   readonly #claims: Connection
   readonly #settles: Connection
   readonly #sql
+  readonly #appends = new WeakMap<object, Promise<unknown>>()
   #opened = false
   #guarding = false
 
@@ -169,8 +170,17 @@ export class MysqlStore<Client> implements EventStore<Client> {
     return refusedCommit(serverErrorIn(error))
   }
 
-  async append(client: Client, rows: readonly AppendRow[], options: AppendOptions): Promise<AppendResult> {
-    return appending.append(this.#sql.append, await this.#on(client), rows, options)
+  /** One at a time in a transaction: one that is undone must not take the rows of another with it. */
+  append(client: Client, rows: readonly AppendRow[], options: AppendOptions): Promise<AppendResult> {
+    const last = this.#appends.get(client as object) ?? Promise.resolve()
+    const result = last.then(async () =>
+      appending.append(this.#sql.append, await this.#on(client), rows, options),
+    )
+    this.#appends.set(
+      client as object,
+      result.catch(() => {}),
+    )
+    return result
   }
 
   /** Asked before the commit: who finds the transaction ended by then does not know what became of it. */
@@ -179,10 +189,10 @@ export class MysqlStore<Client> implements EventStore<Client> {
       throw error instanceof TransactionEndedError ? new CommitUnknownError(error) : error
     })
     const present = await appending.findPresent(this.#sql.append, query, eventIds)
-    if (!(client instanceof HostedClient) || present.size === eventIds.length) return present
-    const { rows } = await query(appending.IS_INSIDE)
-    if (Number(rows[0]?.[0]) === 1) return present
-    throw present.size === 0
+    if (!(client instanceof HostedClient) || (eventIds.length > 0 && present.size === eventIds.length))
+      return present
+    if (await isOpen(query)) return present
+    throw eventIds.length > 0 && present.size === 0
       ? new TransactionRolledBackError()
       : new CommitUnknownError(new TransactionEndedError())
   }

@@ -1,3 +1,4 @@
+import { causesOf } from '../../core/causes.js'
 import { AftercommitError, TransactionRolledBackError } from '../../core/errors.js'
 import type { TransactionSession } from '../../transaction.js'
 
@@ -122,12 +123,9 @@ export function isFailedTransaction(error: unknown): boolean {
 
 /** That failure, or an error that was made of it: what a statement meets after the one that really failed. */
 export function isAftermath(error: unknown): boolean {
-  let cause = error
-  for (let depth = 0; depth < 10 && cause !== undefined; depth++) {
-    if (isFailedTransaction(cause) || cause instanceof TransactionRolledBackError) return true
-    cause = (cause as { cause?: unknown } | null)?.cause
-  }
-  return false
+  return causesOf(error).some(
+    (cause) => isFailedTransaction(cause) || cause instanceof TransactionRolledBackError,
+  )
 }
 
 /**

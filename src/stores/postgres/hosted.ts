@@ -1,3 +1,4 @@
+import { causesOf } from '../../core/causes.js'
 import { TransactionEndedError } from '../../core/errors.js'
 import type { HostedClient } from '../../transaction.js'
 import { isServerError, type Query } from './driver.js'
@@ -51,10 +52,5 @@ export async function isSameTransaction(client: HostedClient): Promise<boolean> 
 
 /** What the server said, which an ORM wraps in an error of its own; the error itself when there is no such thing. */
 export function serverErrorIn(error: unknown): unknown {
-  let cause = error
-  for (let depth = 0; depth < 10 && typeof cause === 'object' && cause !== null; depth++) {
-    if (isServerError(cause)) return cause
-    cause = (cause as { cause?: unknown }).cause
-  }
-  return error
+  return causesOf(error).find(isServerError) ?? error
 }

@@ -196,9 +196,10 @@ export class PostgresStore<Client> implements EventStore<Client> {
 
   async findPresent(client: Client, eventIds: readonly string[]): Promise<ReadonlyMap<string, number>> {
     const present = await appending.findPresent(this.#sql, this.#on(client), eventIds)
-    if (!(client instanceof HostedClient) || present.size === eventIds.length) return present
+    if (!(client instanceof HostedClient) || (eventIds.length > 0 && present.size === eventIds.length))
+      return present
     if (await isSameTransaction(client)) return present
-    throw present.size === 0
+    throw eventIds.length > 0 && present.size === 0
       ? new TransactionRolledBackError()
       : new CommitUnknownError(new TransactionEndedError())
   }

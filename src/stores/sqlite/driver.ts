@@ -1,3 +1,5 @@
+import { causesOf } from '../../core/causes.js'
+
 /** The part of a prepared statement that is used, of better-sqlite3, libsql and node:sqlite alike. */
 export interface SqliteStatement {
   run(...params: never[]): unknown
@@ -124,13 +126,10 @@ export function isDiskFailure(error: unknown): boolean {
 
 /** What SQLite itself reported, perhaps wrapped in an error of an ORM; undefined when it is somebody else's error. */
 export function sqliteErrorIn(error: unknown): unknown {
-  let cause = error
-  for (let depth = 0; depth < 10 && typeof cause === 'object' && cause !== null; depth++) {
+  return causesOf(error).find((cause) => {
     const { code, errcode } = cause as { code?: unknown; errcode?: unknown }
-    if (typeof errcode === 'number' || (typeof code === 'string' && code.startsWith('SQLITE_'))) return cause
-    cause = (cause as { cause?: unknown }).cause
-  }
-  return undefined
+    return typeof errcode === 'number' || (typeof code === 'string' && code.startsWith('SQLITE_'))
+  })
 }
 
 /** better-sqlite3 and libsql name the code, node:sqlite numbers it; its extensions are in the higher bits. */

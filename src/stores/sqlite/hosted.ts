@@ -1,3 +1,4 @@
+import { causesOf } from '../../core/causes.js'
 import { StoreNotMigratedError, TransactionEndedError } from '../../core/errors.js'
 import type { HostedClient, SqlValue } from '../../transaction.js'
 import type { Params, Row } from './driver.js'
@@ -55,13 +56,7 @@ function isClosed(error: unknown): boolean {
 }
 
 function messages(error: unknown): string[] {
-  const found: string[] = []
-  let cause = error
-  for (let depth = 0; depth < 10 && typeof cause === 'object' && cause !== null; depth++) {
-    found.push(String((cause as { message?: unknown }).message))
-    cause = (cause as { cause?: unknown }).cause
-  }
-  return found
+  return causesOf(error).map((cause) => String((cause as { message?: unknown }).message))
 }
 
 /** What all ORMs bind in the same way. */

@@ -35,6 +35,23 @@ export const duplicates: Theme = {
       await h.onlyHot('first', 'second')
     })
 
+    test('of many at once that are large, one that is refused takes no others with it', async (h) => {
+      await h.start()
+      const eventId = h.id()
+      await h.transaction(() => h.outbox.publish({ ...named('first'), eventId }))
+      const large = (name: string) => ({
+        type: 'thing.happened',
+        payload: { name, fill: 'x'.repeat(200_000) },
+      })
+      await h.transaction(async () => {
+        const refused = h.outbox.publishAll([large('never'), { ...large('never'), eventId }])
+        const written = h.outbox.publishAll([large('one'), large('two')])
+        await assert.rejects(refused, isDuplicate)
+        await written
+      })
+      await h.onlyHot('first', 'one', 'two')
+    })
+
     test('an ignored one never goes hot, and what exists stays', async (h) => {
       await h.start()
       const eventId = h.id()

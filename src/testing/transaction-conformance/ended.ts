@@ -32,7 +32,15 @@ async function over<Tx extends object, Options>(
   return kept
 }
 
-const LATE = ['publish', 'publish of several', 'publish in a nested one', 'mark'] as const
+const LATE = [
+  'publish',
+  'publish of several',
+  'pair of publishes',
+  'publish in a nested one',
+  'mark',
+] as const
+
+type Refused = { readonly reason: unknown }
 
 async function attempt<Tx extends object, Options>(
   h: Harness<Tx, Options>,
@@ -41,6 +49,10 @@ async function attempt<Tx extends object, Options>(
 ): Promise<unknown> {
   if (way === 'publish') return h.publish('never')
   if (way === 'publish of several') return h.outbox.publishAll([named('never'), named('never')])
+  if (way === 'pair of publishes') {
+    const both = await Promise.allSettled([h.publish('never'), h.publish('never')])
+    return both.find(({ status }) => status === 'fulfilled') ?? Promise.reject((both[0] as Refused).reason)
+  }
   if (way === 'mark') return h.transaction.store.markProcessed(scope.client, 'late', h.id())
   return h.transaction(() => h.publish('never'))
 }

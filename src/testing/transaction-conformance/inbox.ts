@@ -69,6 +69,33 @@ export const inbox: Theme = {
       assert.equal(await h.transaction.store.isProcessed('once', event.eventId), true)
     })
 
+    test(
+      'an effect that is gone, because the failure of a statement was swallowed, is not taken for done',
+      async (h) => {
+        const row = h.id()
+        const handle = async (_event: EventEnvelope, { tx }: { readonly tx: Transaction<never> }) => {
+          await h.world.insert(tx.client, row)
+          await Promise.resolve(h.world.fail(tx.client)).catch(() => {})
+        }
+        const once = exactlyOnce({ name: 'once', handle: handle as never }, h.transaction)
+        const event = received()
+        await assert.rejects(async () => once.handle(event))
+        assert.equal(await h.isCommitted(row), false)
+        assert.equal(await h.transaction.store.isProcessed('once', event.eventId), false)
+      },
+      'refuses the commit',
+    )
+
+    test('a mark that is gone with a transaction ended under it is not taken for made', async (h) => {
+      const event = received()
+      const result = h.transaction(async (tx) => {
+        await h.transaction.store.markProcessed(tx, 'once', event.eventId)
+        await h.world.execute(tx, 'ROLLBACK')
+      })
+      await assert.rejects(result)
+      assert.equal(await h.transaction.store.isProcessed('once', event.eventId), false)
+    })
+
     test('as a handler of the outbox', async (h) => {
       const effects = effectsOf(h)
       h.outbox.on(

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { runInTransaction } from '../../ambient.js'
+import { captureContext, runInTransaction } from '../../ambient.js'
 import type { Transaction } from '../../transaction.js'
 import { type Harness, hasCode, named } from './harness.js'
 import type { Theme } from './suite.js'
@@ -86,6 +86,19 @@ export const nesting: Theme = {
         await runInTransaction(h.outbox, undefined, () => h.outbox.publish(named('from elsewhere'), asTx(tx)))
       })
       await h.onlyHot('by handle', 'from elsewhere')
+    })
+
+    test('a handle that is given from elsewhere is that of the innermost one', async (h) => {
+      await h.start()
+      const elsewhere = captureContext()
+      const publish = (name: string, tx: object) =>
+        elsewhere(() => h.outbox.publish(named(name), { tx: tx as never }))
+      await h.transaction(async (tx) => {
+        await publish('before', tx)
+        await h.transaction((inner) => publish('inside', inner))
+        await publish('after', tx)
+      })
+      await h.onlyHot('before', 'inside', 'after')
     })
 
     for (const way of WAYS) {
