@@ -20,6 +20,7 @@ const PARTS = [
   'observe/**',
   'stores/**',
   'transactions/**',
+  'bus/**',
   'buses/**',
 ]
 const ASSEMBLY = ['outbox.ts', 'outbox/**', 'relay.ts', 'index.ts']
@@ -38,7 +39,8 @@ const LAW = [
   { files: ['inbox/**'], may: ['core/**', ...CONTRACTS, 'observe/**', 'own'] },
   { files: ['stores/*/**'], may: ['core/**', 'store.ts', 'transaction.ts', 'own'] },
   { files: ['transactions/**'], may: ['core/**', ...CONTRACTS] },
-  { files: ['buses/**'], may: ['core/**', 'bus.ts'] },
+  { files: ['bus/**'], may: ['core/**', ...CONTRACTS, 'own'] },
+  { files: ['buses/**'], may: ['core/**', 'bus.ts', 'bus/**'] },
   { files: ASSEMBLY, may: EVERYTHING_BELOW },
   { files: ['testing/**'], may: [...EVERYTHING_BELOW, 'own'] },
   // Nothing imports these three. A NestJS module cannot be written without NestJS: whoever opens that door has it.

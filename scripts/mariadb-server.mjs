@@ -1,46 +1,16 @@
 // A private MariaDB server for tests and bench: a temporary folder, a free port, nothing left behind.
 // Types and guarantees: mariadb-server.d.mts.
-import { spawnSync } from 'node:child_process'
 import fs from 'node:fs'
 import path from 'node:path'
+import { findProgram, installPackage } from './debian-package.mjs'
 import { PrivateServer, unprivilegedUser } from './private-server.mjs'
 
-// ── where the binaries are ─────────────────────────────────────────────────────────────────────────────────
-
-const FOLDERS = [
-  ...(process.env.PATH ?? '').split(path.delimiter),
-  '/usr/sbin',
-  '/usr/bin',
-  '/usr/local/sbin',
-]
-
-function find(...names) {
-  for (const name of names) {
-    for (const folder of FOLDERS) {
-      if (folder && fs.existsSync(path.join(folder, name))) return path.join(folder, name)
-    }
-  }
-  return undefined
-}
-
 export function findMariadb() {
-  const server = find('mariadbd')
-  const install = find('mariadb-install-db')
-  const client = find('mariadb', 'mysql')
+  const server = findProgram('mariadbd')
+  const install = findProgram('mariadb-install-db')
+  const client = findProgram('mariadb', 'mysql')
   return server && install && client ? { server, install, client } : undefined
 }
-
-function installPackage() {
-  if (process.getuid?.() !== 0 || !find('apt-get')) return
-  console.error('[services] MariaDB is not on this machine: installing the Debian package mariadb-server')
-  const env = { ...process.env, DEBIAN_FRONTEND: 'noninteractive' }
-  for (const args of [['update'], ['install', '-y', '--no-install-recommends', 'mariadb-server']]) {
-    const { status, stderr } = spawnSync('apt-get', args, { env, encoding: 'utf8', timeout: 300_000 })
-    if (status !== 0) throw new Error(`apt-get ${args[0]} failed: ${String(stderr).trim().slice(-500)}`)
-  }
-}
-
-// ── the server ─────────────────────────────────────────────────────────────────────────────────────────────
 
 const TRAITS = {
   title: 'MariaDB',
@@ -53,7 +23,7 @@ const TRAITS = {
 }
 
 export async function startMariadb({ port, fsync = true, settings = {} } = {}) {
-  if (!findMariadb()) installPackage()
+  if (!findMariadb()) installPackage('MariaDB', 'mariadb-server')
   const found = findMariadb()
   if (!found) {
     throw new Error('MariaDB is not on this machine; install mariadb-server, or set MYSQL_URL')

@@ -157,9 +157,11 @@ export class PrivateServer {
     this.#log = []
     const child = this.spawn(...this.command())
     const ready = new Promise((resolve) => {
-      child.stderr.on('data', () => {
-        if (this.log.includes(this.#traits.ready)) resolve(true)
-      })
+      for (const stream of [child.stdout, child.stderr]) {
+        stream.on('data', () => {
+          if (this.log.includes(this.#traits.ready)) resolve(true)
+        })
+      }
       child.once('close', () => resolve(false))
     })
     if (!(await ready)) return this.log || 'it ended without a word'

@@ -30,3 +30,14 @@ export interface EventSubscriber {
 }
 
 export interface EventBus extends EventPublisher, EventSubscriber {}
+
+/** A bus that can tell for each event whether it was taken; what a relay publishes to. */
+export interface ConfirmingPublisher {
+  /**
+   * In this order, pipelined. Resolves when each of them has its answer: null when the broker has confirmed it, a
+   * BrokerUnavailableError when it or the way to it failed, and anything else when it refused this event. Never rejects.
+   */
+  send(events: readonly EventEnvelope[]): Promise<readonly (unknown | null)[]>
+  /** Resolves when the broker takes messages, and rejects while it does not. */
+  check(): Promise<void>
+}

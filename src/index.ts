@@ -1,4 +1,13 @@
-export type { EventBus, EventHandler, EventPublisher, EventSubscriber, PublishOptions } from './bus.js'
+export { BrokerBus } from './bus/broker-bus.js'
+export type { BusOptions } from './bus/settings.js'
+export type {
+  ConfirmingPublisher,
+  EventBus,
+  EventHandler,
+  EventPublisher,
+  EventSubscriber,
+  PublishOptions,
+} from './bus.js'
 export * from './core/index.js'
 export type { BatchContext, BatchFunction, BatchResults } from './dispatcher/batcher.js'
 export type { Interceptor } from './dispatcher/interceptor.js'

@@ -40,7 +40,8 @@ export function fromCloudEventBinary(message: IncomingCloudEvent): EventEnvelope
   return fromAttributes(attributes, binaryContent(contentType, message.body))
 }
 
-function binaryContent(contentType: string, body: Uint8Array): PayloadContent {
+/** JSON content types are JSON, all others bytes. */
+export function binaryContent(contentType: string, body: Uint8Array): PayloadContent {
   const mediaType = (contentType.split(';')[0] as string).trim().toLowerCase()
   if (mediaType !== 'application/json' && !mediaType.endsWith('+json')) return { value: new Uint8Array(body) }
   if (body.byteLength === 0) return { value: null }

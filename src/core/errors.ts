@@ -1,4 +1,5 @@
 export { AftercommitError } from './errors/base.js'
+export { BrokerUnavailableError, NotConfirmedError } from './errors/broker.js'
 export {
   AggregateHandlerError,
   BatchResultError,

@@ -2,6 +2,7 @@ import type { RetryPolicy } from '../core/backoff.js'
 import type { EventCatalog } from '../core/catalog.js'
 import type { EventEnvelope } from '../core/envelope.js'
 import { HandlerExistsError, InvalidEventError } from '../core/errors.js'
+import { covers, isPattern, prefixOf } from '../core/pattern.js'
 import type { HandlerFunction } from '../handler.js'
 import type { TypeFilter } from '../store.js'
 import type { Batcher } from './batcher.js'
@@ -168,16 +169,6 @@ export class Routes {
   }
 }
 
-/** `*`, or a name that ends in `.*`: that prefix, at any depth. */
-export function isPattern(eventType: string): boolean {
-  return eventType === '*' || eventType.endsWith('.*')
-}
-
-/** A pattern also covers a narrower pattern. */
-export function covers(route: string, eventType: string): boolean {
-  return isPattern(route) ? eventType.startsWith(prefixOf(route)) : route === eventType
-}
-
 /** Some event could go to both. */
 function overlap(one: Registration, other: Registration): boolean {
   if (
@@ -188,8 +179,4 @@ function overlap(one: Registration, other: Registration): boolean {
     return false
   }
   return covers(one.eventType, other.eventType) || covers(other.eventType, one.eventType)
-}
-
-function prefixOf(pattern: string): string {
-  return pattern.slice(0, -1)
 }

@@ -5,6 +5,7 @@ import type { Clock, Timer } from '../core/clock.js'
 import { hasNewId, type PublishableEvent, toEnvelope } from '../core/domain-event.js'
 import type { EventEnvelope } from '../core/envelope.js'
 import { DuplicateEventError, InvalidSettingError } from '../core/errors.js'
+import { known } from '../core/settings.js'
 import type { BoundedQueue } from '../dispatcher/bounded-queue.js'
 import { Delivery } from '../dispatcher/delivery.js'
 import type { Dispatcher } from '../dispatcher/dispatcher.js'
@@ -17,7 +18,6 @@ import type { DebouncedDoorbell } from '../poller/doorbell.js'
 import type { Poller } from '../poller/poller.js'
 import type { AppendRow, EventStore } from '../store.js'
 import type { TransactionSession } from '../transaction.js'
-import { known } from './settings.js'
 
 /** An event whose row is written and whose transaction is still open. */
 export interface Pending {

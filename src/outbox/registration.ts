@@ -1,10 +1,10 @@
 import type { EventDefinition } from '../core/define-event.js'
 import { InvalidSettingError } from '../core/errors.js'
+import { known } from '../core/settings.js'
 import { isClean } from '../core/text.js'
 import { Batcher, type BatchFunction } from '../dispatcher/batcher.js'
 import { Gate } from '../dispatcher/gate.js'
 import type { HandlerFunction, HandlerOptions, HandlerRetry, Registration } from '../dispatcher/routing.js'
-import { known } from './settings.js'
 
 type EventName = string | EventDefinition
 export type Route = EventName | { readonly aggregateType: string; readonly type: EventName }

@@ -2,6 +2,7 @@ import { exponentialBackoff, type RetryPolicy } from '../core/backoff.js'
 import { type Clock, systemClock } from '../core/clock.js'
 import type { EventDefinition } from '../core/define-event.js'
 import { InvalidSettingError } from '../core/errors.js'
+import { known, needs, whole } from '../core/settings.js'
 import type { Interceptor } from '../dispatcher/interceptor.js'
 import type { CreateScope } from '../dispatcher/invoke.js'
 import { jsonLogger, type Logger, type Redact, unfailing } from '../observe/logger.js'
@@ -182,29 +183,3 @@ const DISPATCHER = [
   'stuckAfterMs',
 ].concat(['onUnroutable', 'unroutableGraceMs', 'interceptors', 'createScope'])
 const POLLER = ['pollIntervalMs', 'batchSize', 'leaseMs', 'skipRecentMs']
-
-/** A hundred years in milliseconds stand for all that is longer: later moments are no dates for a database. */
-const MOST = 3_155_760_000_000
-
-/** A misspelt setting would silently keep its default. */
-export function known(group: string, given: object, names: readonly string[]): void {
-  for (const name of Object.keys(given)) {
-    if (!names.includes(name)) {
-      throw new InvalidSettingError(`${group}${name}`, `is not a setting; there are: ${names.join(', ')}`)
-    }
-  }
-}
-
-function needs(setting: string, given: object | undefined, methods: readonly string[]): void {
-  if (given === undefined) return
-  for (const method of methods) {
-    if (typeof (given as Record<string, unknown> | null)?.[method] === 'function') continue
-    throw new InvalidSettingError(setting, `must have a ${method}() function`)
-  }
-}
-
-function whole(setting: string, given: number | undefined, otherwise: number, least: number): number {
-  const value = given ?? otherwise
-  if (Number.isSafeInteger(value) && value >= least) return Math.min(value, MOST)
-  throw new InvalidSettingError(setting, `must be a whole number, ${least} or more`)
-}

@@ -1,4 +1,4 @@
-import { covers } from '../dispatcher/routing.js'
+import { covers } from '../core/pattern.js'
 import type { InstanceRecord } from '../store.js'
 
 /**

@@ -1,0 +1,187 @@
+import { currentEvent } from '../ambient.js'
+import type { ConfirmingPublisher, EventBus, EventHandler, PublishOptions } from '../bus.js'
+import { EventCatalog } from '../core/catalog.js'
+import type { Timer } from '../core/clock.js'
+import type { EventDefinition } from '../core/define-event.js'
+import { type PublishableEvent, toEnvelope } from '../core/domain-event.js'
+import type { EventEnvelope } from '../core/envelope.js'
+import {
+  AftercommitError,
+  BrokerUnavailableError,
+  InvalidSettingError,
+  NotConfirmedError,
+} from '../core/errors.js'
+import type { EventId } from '../core/event-id.js'
+import { Consumer } from './consumer.js'
+import { messageOf } from './message.js'
+import type { BusSettings } from './settings.js'
+import { Subscriptions, type TypeOrDefinition } from './subscriptions.js'
+import type { Transport } from './transport.js'
+
+const CHUNK = 1_000
+
+/**
+ * A bus on a broker. What `publish` has resolved for, the broker has confirmed; a handler's message is acknowledged only
+ * after the handler succeeded, so that every message is handled at least once, or ends among the dead letters.
+ */
+export class BrokerBus implements EventBus, ConfirmingPublisher, AsyncDisposable {
+  readonly #transport: Transport
+  readonly #settings: BusSettings
+  readonly #catalog: EventCatalog
+  readonly #subscriptions: Subscriptions
+  #consumer: Consumer | null = null
+  #changing: Promise<void> = Promise.resolve()
+
+  constructor(transport: Transport, settings: BusSettings) {
+    this.#transport = transport
+    this.#settings = settings
+    this.#catalog = new EventCatalog(settings.events)
+    this.#subscriptions = new Subscriptions(this.#catalog)
+  }
+
+  /** Rejects with NotConfirmedError when the broker has not confirmed it in time. */
+  async publish(event: PublishableEvent, options?: PublishOptions): Promise<EventId> {
+    const [id] = await this.publishAll([event], options)
+    return id as EventId
+  }
+
+  /** Pipelined, in this order. One that is not acceptable, and none is sent; after that each one is for itself. */
+  async publishAll(events: readonly PublishableEvent[], options?: PublishOptions): Promise<EventId[]> {
+    refuseOptions(options)
+    const parent = currentEvent()
+    const envelopes = events.map((event) => {
+      const envelope = toEnvelope(event, this.#catalog)
+      return parent && envelope.metadata.causationId === undefined ? envelope.causedBy(parent) : envelope
+    })
+    const answers = await this.send(envelopes)
+    const failed = envelopes.flatMap(({ eventId }, at) =>
+      answers[at] === null ? [] : [{ eventId, error: answers[at] }],
+    )
+    if (failed.length > 0) throw new NotConfirmedError(this.#transport.broker, failed)
+    return envelopes.map((envelope) => envelope.eventId)
+  }
+
+  async send(events: readonly EventEnvelope[]): Promise<readonly (unknown | null)[]> {
+    const answers: (unknown | null)[] = []
+    for (let from = 0; from < events.length; from += CHUNK) {
+      // After a failure the rest would overtake what comes again.
+      const [failed] = answers.filter((answer) => answer instanceof BrokerUnavailableError)
+      const chunk = events.slice(from, from + CHUNK)
+      answers.push(...(failed ? chunk.map(() => failed) : await this.#sendChunk(chunk)))
+    }
+    return answers
+  }
+
+  async check(): Promise<void> {
+    await this.#inTime(this.#transport.check(), 'does not answer')
+  }
+
+  /** Before `start`. The name says who failed in logs and dead letters, and keeps the marks of an inbox apart. */
+  subscribe<T>(type: string | EventDefinition<T>, handler: EventHandler<T>): void {
+    if (this.#settings.group === undefined) {
+      throw new InvalidSettingError(
+        'group',
+        "is needed to subscribe: give the bus a group, for example { group: 'billing' }",
+      )
+    }
+    if (this.#consumer) throw new InvalidSettingError('subscribe', 'must be called before start()')
+    this.#subscriptions.add(type as TypeOrDefinition, handler as EventHandler)
+  }
+
+  subscribeAll(types: readonly TypeOrDefinition[], handler: EventHandler): void {
+    for (const type of types) this.subscribe(type, handler)
+  }
+
+  /** Starts consuming what is subscribed to. Safe to call twice; rejects when the broker cannot be used. */
+  start(): Promise<void> {
+    return this.#inTurn(async () => {
+      const { group } = this.#settings
+      if (this.#consumer || group === undefined || this.#subscriptions.routes().length === 0) return
+      const consumer = new Consumer({
+        ...this.#settings,
+        group,
+        transport: this.#transport,
+        catalog: this.#catalog,
+        subscriptions: this.#subscriptions,
+      })
+      await consumer.start()
+      this.#consumer = consumer
+    })
+  }
+
+  /** Takes no more messages, waits for handlers under way, gives the rest back. The client stays open. Safe to call twice. */
+  stop(): Promise<void> {
+    return this.#inTurn(async () => {
+      await this.#consumer?.stop()
+      this.#consumer = null
+      await this.#transport.close()
+    })
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.stop()
+  }
+
+  #inTurn(change: () => Promise<void>): Promise<void> {
+    const turn = this.#changing.then(change)
+    this.#changing = turn.catch(() => {})
+    return turn
+  }
+
+  async #sendChunk(events: readonly EventEnvelope[]): Promise<readonly (unknown | null)[]> {
+    const messages = events.map((event) => messageOf(event, this.#settings.source))
+    let answers: readonly (unknown | null)[]
+    try {
+      answers = await this.#inTime(this.#transport.send(messages), 'has not confirmed in time')
+    } catch (error) {
+      answers = events.map(() => error)
+    }
+    const isDown = await this.#isDown(answers.filter((answer) => answer !== null))
+    return answers.map((answer) => (answer === null || !isDown ? answer : this.#unavailable(answer)))
+  }
+
+  /** An error that nobody knows is the message's fault when the broker works. */
+  async #isDown(errors: readonly unknown[]): Promise<boolean> {
+    if (errors.length === 0) return false
+    const isKnown = (error: unknown) =>
+      error instanceof BrokerUnavailableError || this.#transport.isUnavailable(error)
+    if (errors.some(isKnown)) return true
+    return this.check().then(
+      () => false,
+      () => true,
+    )
+  }
+
+  #unavailable(error: unknown): BrokerUnavailableError {
+    if (error instanceof BrokerUnavailableError) return error
+    return new BrokerUnavailableError(
+      this.#transport.broker,
+      'cannot be reached, or takes nothing now',
+      error,
+    )
+  }
+
+  async #inTime<T>(answer: Promise<T>, otherwise: string): Promise<T> {
+    const { clock, confirmTimeoutMs } = this.#settings
+    let timer: Timer | undefined
+    const over = new Promise<never>((_, reject) => {
+      const late = () => reject(new BrokerUnavailableError(this.#transport.broker, otherwise))
+      timer = clock.setTimer(late, confirmTimeoutMs)
+    })
+    try {
+      return await Promise.race([answer, over])
+    } finally {
+      timer?.cancel()
+    }
+  }
+}
+
+function refuseOptions(options: PublishOptions | undefined): void {
+  for (const name of ['delayMs', 'deliverAt', 'onDuplicate'] as const) {
+    if (options?.[name] === undefined) continue
+    throw new AftercommitError(
+      'UNSUPPORTED',
+      `A broker cannot do ${name}. Publish through an outbox, and relay it to the broker.`,
+    )
+  }
+}

@@ -1,0 +1,263 @@
+import { captureContext, runHandling } from '../ambient.js'
+import type { EventHandler } from '../bus.js'
+import type { RetryPolicy } from '../core/backoff.js'
+import type { EventCatalog } from '../core/catalog.js'
+import { atMost, type Clock, type Timer } from '../core/clock.js'
+import { EventEnvelope } from '../core/envelope.js'
+import { RetryAfter, Unrecoverable } from '../core/errors.js'
+import { describeError, sanitizeText } from '../core/text.js'
+import { errorFields, type Logger } from '../observe/logger.js'
+import { Answers } from './answers.js'
+import { Held, Lanes, Places } from './held.js'
+import { eventOf } from './message.js'
+import type { Subscriptions } from './subscriptions.js'
+import type { Consumption, IncomingMessage, Transport } from './transport.js'
+
+export interface ConsumerOptions {
+  readonly group: string
+  readonly transport: Transport
+  readonly catalog: EventCatalog
+  readonly subscriptions: Subscriptions
+  readonly concurrency: number
+  readonly maxAttempts: number
+  readonly retryPolicy: RetryPolicy
+  readonly drainTimeoutMs: number
+  readonly takeoverMs: number
+  readonly clock: Clock
+  readonly logger: Logger
+}
+
+interface Failure {
+  readonly handler: string
+  readonly error: unknown
+}
+
+/** Beyond those that run some wait here, so that nobody waits for the broker. */
+const AHEAD = 4
+
+/**
+ * Takes the messages of a group and runs their handlers: one after the other within an ordering key, the others side by
+ * side. A message is acknowledged when all its handlers have succeeded; one that fails is tried again here, after a
+ * while, and only the handlers that have not succeeded. After `maxAttempts` it goes to the dead letters.
+ */
+export class Consumer {
+  readonly #options: ConsumerOptions
+  readonly #inOwnContext = captureContext()
+  readonly #places: Places
+  readonly #lanes = new Lanes()
+  readonly #held = new Set<Held>()
+  readonly #byMessage = new WeakMap<IncomingMessage, Held>()
+  readonly #backoffs = new Set<{ readonly timer: Timer; end(): void }>()
+  #consumption: Consumption | null = null
+  #answers: Answers | null = null
+  /** Messages that come while `consume` has not resolved. */
+  #early: IncomingMessage[] | null = []
+  #isStopping = false
+
+  constructor(options: ConsumerOptions) {
+    this.#options = options
+    this.#places = new Places(options.concurrency)
+  }
+
+  async start(): Promise<void> {
+    const { transport, group, subscriptions, concurrency, takeoverMs } = this.#options
+    this.#consumption = await transport.consume({
+      group,
+      types: subscriptions.routes(),
+      maxUnanswered: concurrency * AHEAD,
+      takeoverMs,
+      onMessage: (message) => this.#inOwnContext(() => this.#take(message)),
+      onLost: (messages) => this.#lose(messages),
+      onProblem: (error) => this.#problem(error),
+    })
+    const options = { ...this.#options, onProblem: (error: unknown) => this.#problem(error) }
+    this.#answers = new Answers(options, this.#consumption, this.#held)
+    const early = this.#early ?? []
+    this.#early = null
+    for (const message of early) this.#inOwnContext(() => this.#take(message))
+  }
+
+  /** Nothing new; handlers under way have `drainTimeoutMs`, then everything that is left is given back. */
+  async stop(): Promise<void> {
+    const { clock, drainTimeoutMs } = this.#options
+    this.#isStopping = true
+    await this.#consumption?.pause()
+    for (const backoff of [...this.#backoffs]) backoff.end()
+    await atMost(clock, drainTimeoutMs, Promise.all([...this.#held].map((held) => held.ended)))
+    await this.#answers?.release([...this.#held])
+    await this.#answers?.flush()
+    this.#answers?.close()
+    await this.#consumption?.close()
+  }
+
+  #take(message: IncomingMessage): void {
+    if (this.#early) {
+      this.#early.push(message)
+      return
+    }
+    const { catalog, subscriptions } = this.#options
+    let event: EventEnvelope
+    try {
+      event = eventOf(message)
+    } catch (error) {
+      this.#unreadable(message, error)
+      return
+    }
+    const decode = catalog.decoderFor(event.eventType)
+    const handlers = subscriptions.of(event.eventType)
+    this.#hold(new Held(message, decode ? event.withDecoder(decode) : event, handlers))
+  }
+
+  #hold(held: Held): void {
+    this.#remember(held)
+    if (held.handlers.length > 0) this.#lanes.enter(held, () => this.#finish(held))
+    else {
+      // The stream has more types than this group is interested in.
+      this.#held.delete(held)
+      this.#answers?.ack(held)
+    }
+  }
+
+  #remember(held: Held): void {
+    this.#held.add(held)
+    this.#byMessage.set(held.message, held)
+  }
+
+  #unreadable(message: IncomingMessage, error: unknown): void {
+    this.#options.logger.error(errorFields(error), 'a message that cannot be read goes to the dead letters')
+    const held = new Held(message, UNREAD, [])
+    this.#remember(held)
+    held.ended = this.#bury(held, [], textOf(error)).then(() => void this.#held.delete(held))
+  }
+
+  /** Never rejects. */
+  async #finish(held: Held): Promise<void> {
+    const { maxAttempts } = this.#options
+    let failures: readonly Failure[] = []
+    while (!this.#isOver(held)) {
+      if (held.attempts >= maxAttempts && failures.length === 0) {
+        await this.#bury(held, [], 'Every consumer that had it has died or lost its connection.')
+        break
+      }
+      failures = await this.#try(held)
+      if (failures.length === 0) break
+      const isHopeless = failures.some(({ error }) => error instanceof Unrecoverable)
+      if (held.attempts >= maxAttempts || isHopeless) {
+        await this.#giveUp(held, failures)
+        break
+      }
+      await this.#backoff(this.#delayOf(held, failures))
+    }
+    this.#held.delete(held)
+  }
+
+  /** Given back while stopping: by whoever stops, in one call. */
+  #isOver(held: Held): boolean {
+    return held.isLost || held.isAnswered || this.#isStopping
+  }
+
+  async #try(held: Held): Promise<readonly Failure[]> {
+    await this.#places.enter()
+    try {
+      if (this.#isOver(held)) return []
+      const failures = await this.#callAll(held)
+      if (failures.length === 0) this.#answers?.ack(held)
+      else if (failures.some(({ error }) => !(error instanceof RetryAfter))) held.attempts++
+      return failures
+    } finally {
+      this.#places.leave()
+    }
+  }
+
+  /** In the order of registration; what one throws does not stop the others. */
+  async #callAll(held: Held): Promise<readonly Failure[]> {
+    const failures: Failure[] = []
+    for (const handler of held.handlers) {
+      if (held.succeeded.has(handler.name)) continue
+      try {
+        held.event.decodePayload()
+        await runHandling(held.event, (event) => handler.handle(event), undefined)
+        held.succeeded.add(handler.name)
+      } catch (error) {
+        failures.push({ handler: handler.name, error })
+        this.#logFailure(held, handler, error)
+      }
+    }
+    return failures
+  }
+
+  async #giveUp(held: Held, failures: readonly Failure[]): Promise<void> {
+    const { logger } = this.#options
+    const error = failures.map((one) => `${one.handler}: ${textOf(one.error)}`).join('\n')
+    logger.error(fieldsOf(held.event), 'a message goes to the dead letters')
+    await this.#bury(
+      held,
+      failures.map(({ handler }) => handler),
+      error,
+    )
+  }
+
+  async #bury(held: Held, handlers: readonly string[], error: string): Promise<void> {
+    const { group } = this.#options
+    const burial = { group, handlers, attempts: held.attempts, error: sanitizeText(error, 4_000) }
+    await this.#answers?.bury(held, burial, () => this.#isOver(held))
+  }
+
+  /** A policy that throws or answers nonsense must not lose the message. */
+  #delayOf(held: Held, failures: readonly Failure[]): number {
+    const delays = failures.map(({ error }) => {
+      try {
+        if (error instanceof RetryAfter) return error.delayMs
+        return this.#options.retryPolicy.delayMs(Math.max(1, held.attempts), error)
+      } catch {
+        return LONGEST_BACKOFF_MS
+      }
+    })
+    const longest = Math.max(0, ...delays)
+    return Number.isFinite(longest) ? longest : LONGEST_BACKOFF_MS
+  }
+
+  /** Ends at once when the bus stops. */
+  #backoff(delayMs: number): Promise<void> {
+    if (this.#isStopping) return Promise.resolve()
+    return new Promise((resolve) => {
+      const end = () => {
+        backoff.timer.cancel()
+        this.#backoffs.delete(backoff)
+        resolve()
+      }
+      const backoff = { timer: this.#options.clock.setTimer(end, delayMs), end }
+      this.#backoffs.add(backoff)
+    })
+  }
+
+  #lose(messages: Iterable<IncomingMessage>): void {
+    for (const message of messages) {
+      const held = this.#byMessage.get(message)
+      if (held) held.isLost = true
+    }
+  }
+
+  #problem(error: unknown): void {
+    const { logger, transport } = this.#options
+    if (!this.#isStopping) logger.warn(errorFields(error), `${transport.broker}: trying again`)
+  }
+
+  #logFailure(held: Held, handler: EventHandler, error: unknown): void {
+    const fields = { ...fieldsOf(held.event), handler: handler.name, attempt: held.attempts + 1 }
+    this.#options.logger.warn({ ...fields, ...errorFields(error) }, 'a handler failed')
+  }
+}
+
+const LONGEST_BACKOFF_MS = 60_000
+/** Stands for the event of a message that holds none. */
+const UNREAD = EventEnvelope.create({ eventType: 'unreadable' })
+
+function fieldsOf({ eventId, eventType }: EventEnvelope): Record<string, unknown> {
+  return { event_id: eventId, event_type: eventType }
+}
+
+function textOf(error: unknown): string {
+  const { name, message } = describeError(error)
+  return `${name}: ${message}`
+}

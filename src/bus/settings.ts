@@ -1,0 +1,81 @@
+import { exponentialBackoff, type RetryPolicy } from '../core/backoff.js'
+import { type Clock, systemClock } from '../core/clock.js'
+import type { EventDefinition } from '../core/define-event.js'
+import { InvalidSettingError } from '../core/errors.js'
+import { known, needs, whole } from '../core/settings.js'
+import { isClean } from '../core/text.js'
+import { jsonLogger, type Logger, unfailing } from '../observe/logger.js'
+
+/** What every bus on a broker takes. */
+export interface BusOptions {
+  /** Needed to subscribe. Consumers of one group share the messages; every group gets all of them. */
+  readonly group?: string
+  /** Definitions that validate and decode the events of their types; those that are subscribed to need not be here. */
+  readonly events?: Iterable<EventDefinition>
+  /** The CloudEvents `source` of what is published, a URI reference. Default 'aftercommit'. */
+  readonly source?: string
+  /** Messages that are handled at the same time. Default 16. */
+  readonly concurrency?: number
+  /** Failed tries before a message goes to the dead letters, and how long to wait between them. */
+  readonly retry?: {
+    /** Default 5. A consumer that dies takes one try of all that it held, where the broker counts. */
+    readonly maxAttempts?: number
+    /** Default `exponentialBackoff(200, 10_000)`. */
+    readonly policy?: RetryPolicy
+  }
+  /** So long the broker may take to confirm. Default 10,000. */
+  readonly confirmTimeoutMs?: number
+  /** How long a stop waits for handlers under way. Default 5,000. */
+  readonly drainTimeoutMs?: number
+  /** After so long without a sign of life another consumer of the group takes what one holds. Default 30,000. */
+  readonly takeoverMs?: number
+  readonly logger?: Logger
+  readonly clock?: Clock
+}
+
+const NAMES = [
+  'group',
+  'events',
+  'source',
+  'concurrency',
+  'retry',
+  'confirmTimeoutMs',
+  'drainTimeoutMs',
+  'takeoverMs',
+].concat(['logger', 'clock'])
+
+export type BusSettings = ReturnType<typeof busSettingsOf>
+
+/** Fills in the defaults; refuses bad values, and names that are neither these nor the broker's own. */
+export function busSettingsOf(options: BusOptions, own: readonly string[]) {
+  if (typeof options !== 'object' || options === null)
+    throw new InvalidSettingError('options', 'must be an object of settings')
+  known('', options, [...NAMES, ...own])
+  const { group, retry = {}, logger = jsonLogger() } = options
+  if (group !== undefined) checkBrokerName('group', group)
+  if (typeof retry !== 'object' || retry === null)
+    throw new InvalidSettingError('retry', 'must be an object of settings')
+  known('retry.', retry, ['maxAttempts', 'policy'])
+  needs('retry.policy', retry.policy, ['delayMs'])
+  needs('logger', logger, ['debug', 'info', 'warn', 'error'])
+  needs('clock', options.clock, ['now', 'monotonic', 'setTimer'])
+  return {
+    group,
+    events: options.events ?? [],
+    source: options.source,
+    concurrency: whole('concurrency', options.concurrency, 16, 1),
+    maxAttempts: whole('retry.maxAttempts', retry.maxAttempts ?? retry.policy?.maxAttempts, 5, 1),
+    retryPolicy: retry.policy ?? exponentialBackoff(200, 10_000),
+    confirmTimeoutMs: whole('confirmTimeoutMs', options.confirmTimeoutMs, 10_000, 1),
+    drainTimeoutMs: whole('drainTimeoutMs', options.drainTimeoutMs, 5_000, 0),
+    takeoverMs: whole('takeoverMs', options.takeoverMs, 30_000, 100),
+    clock: options.clock ?? systemClock,
+    logger: unfailing(logger),
+  }
+}
+
+/** The name of a group, stream, exchange or topic, in letters that every broker takes. */
+export function checkBrokerName(setting: string, name: unknown): string {
+  if (typeof name === 'string' && isClean(name) && /^[\w.-]{1,100}$/.test(name)) return name
+  throw new InvalidSettingError(setting, 'must be 1 to 100 letters, digits, dots, dashes or underscores')
+}

@@ -1,0 +1,70 @@
+import type { EventHandler } from '../bus.js'
+import type { EventCatalog } from '../core/catalog.js'
+import type { EventDefinition } from '../core/define-event.js'
+import { HandlerExistsError, InvalidSettingError } from '../core/errors.js'
+import { covers } from '../core/pattern.js'
+
+export type TypeOrDefinition = string | EventDefinition
+
+const NONE: readonly EventHandler[] = []
+const PATTERN = /^([^*]+\.)?\*$/
+
+/** Handlers by the types and patterns that they were subscribed with, in the order of registration. */
+export class Subscriptions {
+  readonly #catalog: EventCatalog
+  readonly #all: { readonly route: string; readonly handler: EventHandler }[] = []
+  readonly #found = new Map<string, readonly EventHandler[]>()
+
+  constructor(catalog: EventCatalog) {
+    this.#catalog = catalog
+  }
+
+  /** Throws HandlerExistsError when an event could reach two handlers of that name. */
+  add(type: TypeOrDefinition, handler: EventHandler): void {
+    const route = routeOf(type)
+    if (typeof handler?.handle !== 'function' || typeof handler.name !== 'string' || handler.name === '') {
+      throw new InvalidSettingError(
+        'handler',
+        "must have a name and a handle() function: { name: 'send-invoice', handle }",
+      )
+    }
+    const twin = this.#all.find(
+      (other) =>
+        other.handler.name === handler.name && (covers(other.route, route) || covers(route, other.route)),
+    )
+    if (twin) throw new HandlerExistsError(handler.name, route)
+    // The catalog decodes the payload of a definition, so that the handler gets what it is typed for.
+    if (typeof type !== 'string') this.#catalog.add(type)
+    this.#all.push({ route, handler })
+    this.#found.clear()
+  }
+
+  of(eventType: string): readonly EventHandler[] {
+    let found = this.#found.get(eventType)
+    if (!found) {
+      found = this.#all.filter(({ route }) => covers(route, eventType)).map(({ handler }) => handler)
+      if (found.length === 0) found = NONE
+      // Types come from outside: their number has no bound.
+      if (this.#found.size > 10_000) this.#found.clear()
+      this.#found.set(eventType, found)
+    }
+    return found
+  }
+
+  routes(): readonly string[] {
+    return [...new Set(this.#all.map(({ route }) => route))]
+  }
+}
+
+function routeOf(type: TypeOrDefinition): string {
+  const route = typeof type === 'string' ? type : type?.eventType
+  if (typeof route !== 'string' || route === '')
+    throw new InvalidSettingError('type', 'must be an event definition, or the name of an event type')
+  if (route.includes('*') && !PATTERN.test(route)) {
+    throw new InvalidSettingError(
+      'type',
+      "there are the patterns 'order.*' (all that begins with 'order.') and '*'",
+    )
+  }
+  return route
+}
