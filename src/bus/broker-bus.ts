@@ -1,7 +1,7 @@
 import { currentEvent } from '../ambient.js'
 import type { ConfirmingPublisher, EventBus, EventHandler, PublishOptions } from '../bus.js'
 import { EventCatalog } from '../core/catalog.js'
-import type { Timer } from '../core/clock.js'
+import { atMost, type Timer } from '../core/clock.js'
 import type { EventDefinition } from '../core/define-event.js'
 import { type PublishableEvent, toEnvelope } from '../core/domain-event.js'
 import type { EventEnvelope } from '../core/envelope.js'
@@ -19,6 +19,8 @@ import { Subscriptions, type TypeOrDefinition } from './subscriptions.js'
 import type { Transport } from './transport.js'
 
 const CHUNK = 1_000
+/** A broker that does not answer must not keep the process from ending. */
+const FAREWELL_MS = 2_000
 
 /**
  * A bus on a broker. What `publish` has resolved for, the broker has confirmed; a handler's message is acknowledged only
@@ -114,7 +116,11 @@ export class BrokerBus implements EventBus, ConfirmingPublisher, AsyncDisposable
     return this.#inTurn(async () => {
       await this.#consumer?.stop()
       this.#consumer = null
-      await this.#transport.close()
+      await atMost(
+        this.#settings.clock,
+        FAREWELL_MS,
+        this.#transport.close().catch(() => {}),
+      )
     })
   }
 

@@ -32,6 +32,9 @@ interface Failure {
   readonly error: unknown
 }
 
+/** So long each step of a stop may take. */
+const FAREWELL_MS = 2_000
+
 /** Beyond those that run some wait here, so that nobody waits for the broker. */
 const AHEAD = 4
 
@@ -81,13 +84,20 @@ export class Consumer {
   async stop(): Promise<void> {
     const { clock, drainTimeoutMs } = this.#options
     this.#isStopping = true
-    await this.#consumption?.pause()
+    await this.#inTime(this.#consumption?.pause())
     for (const backoff of [...this.#backoffs]) backoff.end()
     await atMost(clock, drainTimeoutMs, Promise.all([...this.#held].map((held) => held.ended)))
-    await this.#answers?.release([...this.#held])
-    await this.#answers?.flush()
+    await this.#inTime(this.#answers?.release([...this.#held]))
+    await this.#inTime(this.#answers?.flush())
     this.#answers?.close()
-    await this.#consumption?.close()
+    await this.#inTime(this.#consumption?.close())
+  }
+
+  /** Never rejects: a broker that does not answer must not keep the process from ending. */
+  async #inTime(step: Promise<void> | undefined): Promise<void> {
+    const { clock, logger } = this.#options
+    const done = step?.catch((error) => logger.warn(errorFields(error), 'the broker was left in a hurry'))
+    await atMost(clock, FAREWELL_MS, done ?? Promise.resolve())
   }
 
   #take(message: IncomingMessage): void {
@@ -96,16 +106,16 @@ export class Consumer {
       return
     }
     const { catalog, subscriptions } = this.#options
-    let event: EventEnvelope
     try {
-      event = eventOf(message)
+      const raw = eventOf(message)
+      const handlers = subscriptions.of(raw.eventType)
+      const decode = catalog.decoderFor(raw.eventType)
+      const event = decode ? raw.withDecoder(decode) : raw
+      if (handlers.length > 0) event.decodePayload()
+      this.#hold(new Held(message, event, handlers))
     } catch (error) {
       this.#unreadable(message, error)
-      return
     }
-    const decode = catalog.decoderFor(event.eventType)
-    const handlers = subscriptions.of(event.eventType)
-    this.#hold(new Held(message, decode ? event.withDecoder(decode) : event, handlers))
   }
 
   #hold(held: Held): void {
@@ -175,7 +185,6 @@ export class Consumer {
     for (const handler of held.handlers) {
       if (held.succeeded.has(handler.name)) continue
       try {
-        held.event.decodePayload()
         await runHandling(held.event, (event) => handler.handle(event), undefined)
         held.succeeded.add(handler.name)
       } catch (error) {

@@ -1,12 +1,11 @@
+import { Subscriptions, type TypeOrDefinition } from '../bus/subscriptions.js'
 import type { EventBus, EventHandler, PublishOptions } from '../bus.js'
 import { EventCatalog } from '../core/catalog.js'
 import type { EventDefinition } from '../core/define-event.js'
 import { type PublishableEvent, toEnvelope } from '../core/domain-event.js'
 import type { EventEnvelope } from '../core/envelope.js'
-import { AggregateHandlerError, DuplicateEventError, HandlerExistsError } from '../core/errors.js'
+import { AggregateHandlerError, DuplicateEventError } from '../core/errors.js'
 import type { EventId } from '../core/event-id.js'
-
-type TypeOrDefinition = string | EventDefinition
 
 /**
  * Delivers inside `publish`: every handler of the type runs, in the order of registration, one after the other;
@@ -16,12 +15,13 @@ type TypeOrDefinition = string | EventDefinition
  */
 export class InMemoryEventBus implements EventBus {
   readonly #catalog: EventCatalog
-  readonly #handlers = new Map<string, readonly EventHandler[]>()
+  readonly #subscriptions: Subscriptions
   #published: EventEnvelope[] = []
 
   /** Definitions that are given here, or subscribed to, validate and decode the events of their types. */
   constructor(events: Iterable<EventDefinition> = []) {
     this.#catalog = new EventCatalog(events)
+    this.#subscriptions = new Subscriptions(this.#catalog)
   }
 
   async publish(event: PublishableEvent, options?: PublishOptions): Promise<EventId> {
@@ -37,14 +37,9 @@ export class InMemoryEventBus implements EventBus {
     return envelopes.map((envelope) => envelope.eventId)
   }
 
-  /** Throws HandlerExistsError when the type has a handler of that name. */
+  /** For a type, or a pattern: 'order.*', '*'. Throws HandlerExistsError when an event could reach two of that name. */
   subscribe<T>(type: string | EventDefinition<T>, handler: EventHandler<T>): void {
-    const eventType = this.#learn(type)
-    const handlers = this.#handlers.get(eventType) ?? []
-    if (handlers.some((other) => other.name === handler.name))
-      throw new HandlerExistsError(handler.name, eventType)
-    // The catalog decodes the payload of a definition, so that what arrives is an EventEnvelope<T>.
-    this.#handlers.set(eventType, [...handlers, handler as EventHandler])
+    this.#subscriptions.add(type as TypeOrDefinition, handler as EventHandler)
   }
 
   subscribeAll(types: readonly TypeOrDefinition[], handler: EventHandler): void {
@@ -88,7 +83,7 @@ export class InMemoryEventBus implements EventBus {
     for (const envelope of accepted) this.#published.push(envelope)
     const errors: unknown[] = []
     for (const envelope of accepted) {
-      for (const handler of this.#handlers.get(envelope.eventType) ?? []) {
+      for (const handler of this.#subscriptions.of(envelope.eventType)) {
         // Awaiting only what needs it keeps delivery to plain functions synchronous.
         try {
           const result = handler.handle(envelope)
@@ -114,11 +109,6 @@ export class InMemoryEventBus implements EventBus {
     }
     if (duplicates.length > 0 && onDuplicate === 'error') throw new DuplicateEventError(duplicates)
     return accepted
-  }
-
-  #learn(type: TypeOrDefinition): string {
-    if (typeof type !== 'string') this.#catalog.add(type)
-    return nameOf(type)
   }
 }
 

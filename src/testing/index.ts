@@ -5,6 +5,14 @@ export {
   type MemoryStoreOptions,
   memoryStore,
 } from '../stores/memory/index.js'
+export {
+  type BuriedMessage,
+  type BusConformanceOptions,
+  type BusNeed,
+  type BusWorld,
+  busConformance,
+  type TestedBus,
+} from './bus-conformance/index.js'
 export type { Match } from './matches.js'
 export {
   type CallerTransaction,

@@ -24,7 +24,7 @@ export interface BuriedMessage {
  * end; the broker itself may live longer, and must serve again after a test has killed it.
  */
 export interface BusWorld {
-  /** A new bus on the destination, on a client and a connection of its own. The suite stops it; the world closes clients. */
+  /** Takes events of 1 MiB: raise the broker's limits where they are lower. A new bus on the destination, on a client and a connection of its own. The suite stops it; the world closes clients. */
   createBus(options: BusOptions): Promise<TestedBus>
   dispose(): Promise<void>
 

@@ -1,0 +1,136 @@
+import assert from 'node:assert/strict'
+import { event } from './fixtures.js'
+import { group, hasCode, note } from './harness.js'
+import type { Theme } from './suite.js'
+
+export const handlers: Theme = {
+  name: 'handlers',
+  define(test) {
+    test('all handlers of an event get it, in the order of registration', async (h) => {
+      const calls: string[] = []
+      const bus = await h.bus({ group: group() })
+      for (const name of ['one', 'two', 'three'])
+        bus.subscribe('order.placed', { name, handle: async () => void calls.push(name) })
+      await bus.start?.()
+      await bus.publish(event())
+      await h.until('all were called', () => calls.length === 3)
+      assert.deepEqual(calls, ['one', 'two', 'three'])
+    })
+
+    test('types, lists of types and patterns say what a handler gets', async (h) => {
+      const [exact, several, below, all] = [note('exact'), note('several'), note('below'), note('all')]
+      const bus = await h.bus({ group: group() })
+      bus.subscribe('order.placed', exact)
+      bus.subscribeAll(['order.placed', 'order.paid'], several)
+      bus.subscribe('order.*', below)
+      bus.subscribe('*', all)
+      await bus.start?.()
+      const types = ['order.placed', 'order.paid', 'order.line.added', 'orders', 'other']
+      await bus.publishAll(types.map((eventType) => event({ eventType })))
+      await h.until('all have come', () => all.events.length === types.length)
+      const seen = (of: typeof all) => of.events.map((one) => one.eventType).sort()
+      await h.until('the others too', () => below.events.length === 3)
+      assert.deepEqual(seen(exact), ['order.placed'])
+      assert.deepEqual(seen(several), ['order.paid', 'order.placed'])
+      assert.deepEqual(seen(below), ['order.line.added', 'order.paid', 'order.placed'])
+    })
+
+    test('what nobody handles is passed over', async (h) => {
+      const got = note()
+      const bus = await h.bus({ group: group() })
+      bus.subscribe('order.placed', got)
+      await bus.start?.()
+      await bus.publishAll([event({ eventType: 'nobody.cares' }), event()])
+      await h.until('the other has come', () => got.events.length === 1)
+    })
+
+    test(
+      'what a handler publishes continues the story',
+      async (h) => {
+        const seen = note('second')
+        const bus = await h.bus({ group: group() })
+        bus.subscribe('first', { name: 'first', handle: () => bus.publish({ type: 'second' }) })
+        bus.subscribe('second', seen)
+        await bus.start?.()
+        const first = event({ eventType: 'first', metadata: { correlationId: 'story' } })
+        await bus.publish(first)
+        await h.until('the second has come', () => seen.events.length === 1)
+        assert.equal(seen.events[0]?.metadata.correlationId, 'story')
+        assert.equal(seen.events[0]?.metadata.causationId, first.eventId)
+      },
+      'groups',
+    )
+
+    test(
+      'of two handlers, one of which fails twice, the other is called once',
+      async (h) => {
+        let failures = 0
+        const steady = note('steady')
+        const shaky = note('shaky', () => {
+          if (failures++ < 2) throw new Error('not yet')
+        })
+        const bus = await h.consumer({ group: group() }, shaky, steady)
+        await bus.publish(event())
+        await h.until('it has succeeded', () => shaky.events.length === 3 && steady.events.length > 0)
+        assert.equal(steady.events.length, 1)
+      },
+      'groups',
+    )
+
+    test('a name that is taken for the same event is refused', async (h) => {
+      const bus = await h.bus({ group: group() })
+      bus.subscribe('order.placed', note('same'))
+      assert.throws(
+        () => bus.subscribe('order.placed', note('same')),
+        (error) => hasCode(error, 'HANDLER_EXISTS'),
+      )
+      assert.throws(
+        () => bus.subscribe('order.*', note('same')),
+        (error) => hasCode(error, 'HANDLER_EXISTS'),
+      )
+    })
+
+    test('patterns that are none are refused', async (h) => {
+      const bus = await h.bus({ group: group() })
+      for (const pattern of ['order*', '*.placed', 'a.*.b', '**', '']) {
+        assert.throws(
+          () => bus.subscribe(pattern, note()),
+          (error) => hasCode(error, 'INVALID_SETTING'),
+          pattern,
+        )
+      }
+    })
+
+    test(
+      'to subscribe takes a group, and comes before the start',
+      async (h) => {
+        const without = await h.bus()
+        assert.throws(
+          () => without.subscribe('*', note()),
+          (error) => hasCode(error, 'INVALID_SETTING'),
+        )
+        const bus = await h.consumer({ group: group() }, note())
+        assert.throws(
+          () => bus.subscribe('later', note('later')),
+          (error) => hasCode(error, 'INVALID_SETTING'),
+        )
+      },
+      'groups',
+    )
+
+    test(
+      'what a broker cannot do is refused',
+      async (h) => {
+        const bus = await h.bus()
+        for (const options of [
+          { delayMs: 1 },
+          { deliverAt: new Date() },
+          { onDuplicate: 'ignore' } as const,
+        ]) {
+          await assert.rejects(bus.publish(event(), options), (error) => hasCode(error, 'UNSUPPORTED'))
+        }
+      },
+      'groups',
+    )
+  },
+}

@@ -1,0 +1,121 @@
+import assert from 'node:assert/strict'
+import { randomBytes } from 'node:crypto'
+import type { BusOptions } from '../../bus/settings.js'
+import { fixedDelay } from '../../core/backoff.js'
+import type { EventEnvelope } from '../../core/envelope.js'
+import { silentLogger } from '../../observe/logger.js'
+import type { Subject } from '../themes.js'
+import type { BusConformanceOptions, BusNeed, BusWorld, TestedBus } from './options.js'
+
+const POLL_MS = 5
+const PATIENCE_MS = 20_000
+
+/** A handler that notes what it gets, and does what it is told with it. */
+export interface Note {
+  readonly name: string
+  /** In the order in which the calls began. */
+  readonly events: EventEnvelope[]
+  handle(event: EventEnvelope): unknown
+}
+
+/** A world and the shorthand that the tests share. */
+export class Harness implements Subject<BusNeed> {
+  readonly world: BusWorld
+  readonly #buses: TestedBus[] = []
+  readonly #patienceMs: number
+
+  private constructor(world: BusWorld, patienceMs: number) {
+    this.world = world
+    this.#patienceMs = patienceMs
+  }
+
+  static async create(options: BusConformanceOptions): Promise<Harness> {
+    return new Harness(await options.createWorld(), options.patienceMs ?? PATIENCE_MS)
+  }
+
+  has(need: BusNeed): boolean {
+    return this.world[need] !== undefined
+  }
+
+  async dispose(): Promise<void> {
+    await Promise.all(this.#buses.map((bus) => bus.stop?.()))
+    await this.world.dispose()
+  }
+
+  /** Not started. Failures are tried again at once. */
+  async bus(options: BusOptions = {}): Promise<TestedBus> {
+    const bus = await this.world.createBus({
+      logger: silentLogger,
+      retry: { maxAttempts: 5, policy: fixedDelay(1) },
+      ...options,
+    })
+    this.#buses.push(bus)
+    return bus
+  }
+
+  /** Started, with these handlers for everything. */
+  async consumer(options: BusOptions, ...handlers: Note[]): Promise<TestedBus> {
+    const bus = await this.bus(options)
+    for (const handler of handlers) bus.subscribe('*', handler)
+    await bus.start?.()
+    return bus
+  }
+
+  async until(what: string, condition: () => boolean | Promise<boolean>): Promise<void> {
+    const giveUpAt = performance.now() + this.#patienceMs
+    while (!(await condition())) {
+      assert.ok(performance.now() < giveUpAt, `not within ${this.#patienceMs} ms: ${what}`)
+      await new Promise((resolve) => setTimeout(resolve, POLL_MS))
+    }
+  }
+
+  /** Publishes until the broker has confirmed, as a relay does. */
+  async insist(bus: TestedBus, events: readonly EventEnvelope[]): Promise<void> {
+    const giveUpAt = performance.now() + this.#patienceMs
+    let left = events
+    for (;;) {
+      try {
+        await bus.publishAll(left)
+        return
+      } catch (error) {
+        if (performance.now() > giveUpAt || !hasCode(error, 'NOT_CONFIRMED')) throw error
+        const unconfirmed = new Set((error as { eventIds: readonly string[] }).eventIds)
+        left = left.filter((event) => unconfirmed.has(event.eventId))
+      }
+      await new Promise((resolve) => setTimeout(resolve, POLL_MS))
+    }
+  }
+}
+
+export function note(name = 'note', handle: (event: EventEnvelope) => unknown = () => {}): Note {
+  const events: EventEnvelope[] = []
+  return {
+    name,
+    events,
+    handle: (event) => {
+      events.push(event)
+      return handle(event)
+    },
+  }
+}
+
+export function idsOf(events: readonly EventEnvelope[]): string[] {
+  return events.map((event) => event.eventId)
+}
+
+export function group(): string {
+  return `g-${randomBytes(5).toString('hex')}`
+}
+
+export function hasCode(error: unknown, code: string): boolean {
+  return error instanceof Error && 'code' in error && error.code === code
+}
+
+/** A promise and the function that fulfils it. */
+export function signal(): { readonly given: Promise<void>; give(): void } {
+  let give = () => {}
+  const given = new Promise<void>((resolve) => {
+    give = resolve
+  })
+  return { given, give: () => give() }
+}
