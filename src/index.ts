@@ -41,6 +41,7 @@ export type {
   RetrySettings,
 } from './outbox/settings.js'
 export { createOutbox, Outbox, type OutboxPublishOptions } from './outbox.js'
+export type { RelayOptions, RelayTarget } from './relay.js'
 export type { EventFilter, EventRecord, EventStatusName, EventStore, SeenInstance } from './store.js'
 export type {
   HostedTransactions,

@@ -26,6 +26,7 @@ import {
 } from './outbox/registration.js'
 import { type OutboxOptions, type Settings, settingsOf } from './outbox/settings.js'
 import { type Begin, nestedTransaction, type Shared, TransactionScope } from './outbox/transaction-scope.js'
+import { RELAY_CONCURRENCY, Relay, type RelayOptions, type RelayTarget, relayOptionsOf } from './relay.js'
 import type { EventStore } from './store.js'
 import type { HostedTransactions, Transaction, TransactionHost } from './transaction.js'
 
@@ -45,6 +46,7 @@ export class Outbox<Client = unknown> implements EventPublisher, AsyncDisposable
   readonly store: EventStore<Client>
   readonly #settings: Settings
   readonly #machinery: Machinery<Client>
+  readonly #relays: Relay[] = []
   readonly #hosted = new WeakMap<object, unknown>()
   readonly #byHandle = new WeakMap<object & Client, TransactionScope<Client>>()
 
@@ -117,6 +119,25 @@ export class Outbox<Client = unknown> implements EventPublisher, AsyncDisposable
   }
 
   /**
+   * Publishes these events to a broker: each is done when the broker has confirmed it. While it is down they wait, no
+   * attempt is counted and nothing dies of it; the order within a key is kept. Several processes share the work.
+   */
+  relay(bus: RelayTarget, options: RelayOptions = {}): this {
+    const { events, name, size } = relayOptionsOf(bus, options)
+    const { clock, logger } = this.#settings
+    const relay = new Relay(bus, clock, logger)
+    this.#relays.push(relay)
+    for (const event of events) {
+      const lane = { size, waitMs: 0, concurrency: RELAY_CONCURRENCY }
+      const { definition, registration } = batchRegistrationOf(event, name, relay.handle, lane)
+      if (definition) this.catalog.add(definition)
+      if (registration.lane) relay.rooms.push(registration.lane.room)
+      this.#machinery.register(registration)
+    }
+    return this
+  }
+
+  /**
    * No instance starts to handle events of this type, or any event at all, until `resume` is called. Handlers under
    * way go on. It is kept in the database and outlives every process.
    */
@@ -149,7 +170,8 @@ export class Outbox<Client = unknown> implements EventPublisher, AsyncDisposable
    * timer, socket or listener behind. Safe to call twice.
    */
   stop(): Promise<void> {
-    return this.#machinery.stop()
+    const stop = () => this.#machinery.stop()
+    return this.#relays.reduce((work, relay) => () => relay.stopping(work), stop)()
   }
 
   [Symbol.asyncDispose](): Promise<void> {

@@ -11,18 +11,19 @@ export class WaitingRoom {
   readonly #inside = new Set<Delivery>()
   #bytes = 0
   #whenRoomy: (() => void)[] = []
+  #isClosed = false
 
   constructor(most: number) {
     this.most = most
   }
 
   get isFull(): boolean {
-    return this.#inside.size >= this.most || this.#bytes >= MOST_BYTES
+    return this.#isClosed || this.#inside.size >= this.most || this.#bytes >= MOST_BYTES
   }
 
   /** Room for a good part of a claim: otherwise each event that leaves would cost a claim. */
   get #isRoomy(): boolean {
-    return this.#inside.size <= this.most / 4 && this.#bytes <= MOST_BYTES / 4
+    return !this.#isClosed && this.#inside.size <= this.most / 4 && this.#bytes <= MOST_BYTES / 4
   }
 
   has(delivery: Delivery): boolean {
@@ -39,11 +40,25 @@ export class WaitingRoom {
   leave(delivery: Delivery): void {
     if (!this.#inside.delete(delivery)) return
     this.#bytes -= delivery.bytes
-    if (this.#whenRoomy.length > 0 && this.#isRoomy) for (const tell of this.#whenRoomy.splice(0)) tell()
+    this.#tell()
+  }
+
+  /** Nobody enters until `open`: the handler could do nothing with it. */
+  close(): void {
+    this.#isClosed = true
+  }
+
+  open(): void {
+    this.#isClosed = false
+    this.#tell()
   }
 
   /** Tells once, when there is room for many again. */
   whenRoomy(tell: () => void): void {
     this.#whenRoomy.push(tell)
+  }
+
+  #tell(): void {
+    if (this.#whenRoomy.length > 0 && this.#isRoomy) for (const tell of this.#whenRoomy.splice(0)) tell()
   }
 }

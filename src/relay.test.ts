@@ -1,0 +1,201 @@
+import { describe, expect, it } from 'vitest'
+import type { ConfirmingPublisher } from './bus.js'
+import { InMemoryEventBus } from './buses/memory.js'
+import type { EventEnvelope } from './core/envelope.js'
+import { BrokerUnavailableError } from './core/errors.js'
+import { createTestOutbox, type TestOutbox } from './testing/test-outbox.js'
+
+/** A broker that is down when it is told to be, and refuses what it is told to refuse. */
+class Broker extends InMemoryEventBus implements ConfirmingPublisher {
+  isDown = false
+  checks = 0
+  readonly batches: string[][] = []
+  refuses: (event: EventEnvelope) => boolean = () => false
+
+  async send(events: readonly EventEnvelope[]): Promise<readonly (unknown | null)[]> {
+    this.batches.push(events.map((event) => event.eventId))
+    if (this.isDown) return events.map(() => new BrokerUnavailableError('The broker', 'is down'))
+    const taken = events.filter((event) => !this.refuses(event))
+    await this.publishAll(taken)
+    return events.map((event) => (this.refuses(event) ? new Error('too large') : null))
+  }
+
+  async check(): Promise<void> {
+    this.checks++
+    if (this.isDown) throw new Error('down')
+  }
+
+  get ids(): string[] {
+    return this.publishedEvents().map((event) => event.eventId)
+  }
+}
+
+const upTo = (count: number) => Array.from({ length: count }, (_, n) => n)
+
+function publish(outbox: TestOutbox, numbers: readonly number[], more: { orderingKey?: string } = {}) {
+  return outbox.transaction((tx) =>
+    tx.publishAll(numbers.map((n) => ({ type: 'order.placed', eventId: `e${n}`, payload: n, ...more }))),
+  )
+}
+
+async function stopped(outbox: TestOutbox): Promise<void> {
+  const stopping = outbox.stop()
+  await outbox.clock.advance(60_000)
+  await stopping
+}
+
+describe('relay', () => {
+  it('publishes what it is told to, in batches, and settles it', async () => {
+    const outbox = createTestOutbox()
+    const broker = new Broker()
+    outbox.relay(broker, { events: ['order.*'], batchSize: 4 })
+    await publish(outbox, upTo(10))
+    await outbox.drain()
+    expect(broker.ids.sort()).toEqual(upTo(10).map((n) => `e${n}`))
+    expect(broker.batches.map((batch) => batch.length)).toEqual([4, 4, 2])
+    expect(await outbox.stats()).toMatchObject({ pending: 0, dead: 0, done: 10 })
+  })
+
+  it('publishes to anything that publishes', async () => {
+    const outbox = createTestOutbox()
+    const bus = new InMemoryEventBus()
+    outbox.relay(bus)
+    await publish(outbox, [1])
+    await outbox.drain()
+    expect(bus.eventCount()).toBe(1)
+  })
+
+  it('waits while the broker is down: nothing is counted, nothing dies, memory holds a bounded number', async () => {
+    const outbox = createTestOutbox()
+    const broker = new Broker()
+    broker.isDown = true
+    outbox.relay(broker, { batchSize: 10 })
+    await outbox.start()
+    for (let round = 0; round < 60; round++) {
+      await publish(
+        outbox,
+        upTo(20).map((n) => round * 20 + n),
+      )
+      await outbox.clock.advance(1_000)
+    }
+    expect(broker.ids).toEqual([])
+    const tried = new Set(broker.batches.flat())
+    expect(tried.size).toBeLessThan(300)
+    expect(await outbox.stats()).toMatchObject({ pending: 1_200, dead: 0 })
+    for (const { attempts } of await outbox.store.list({ limit: 1_000 })) expect(attempts).toBe(0)
+
+    broker.isDown = false
+    await outbox.clock.advance(60_000)
+    expect(new Set(broker.ids).size).toBe(1_200)
+    expect(await outbox.stats()).toMatchObject({ pending: 0, dead: 0, done: 1_200 })
+    await stopped(outbox)
+  })
+
+  it('asks the broker now and then, once for all batches', async () => {
+    const outbox = createTestOutbox()
+    const broker = new Broker()
+    broker.isDown = true
+    outbox.relay(broker, { batchSize: 10 })
+    await outbox.start()
+    await publish(outbox, upTo(100))
+    await outbox.clock.advance(25_000)
+    expect(broker.checks).toBeGreaterThan(5)
+    expect(broker.checks).toBeLessThan(12)
+    expect(broker.batches.length).toBe(2)
+    await stopped(outbox)
+  })
+
+  it('keeps the order of a key over an outage', async () => {
+    const outbox = createTestOutbox()
+    const broker = new Broker()
+    outbox.relay(broker)
+    await outbox.start()
+    await publish(outbox, upTo(5), { orderingKey: 'a' })
+    await outbox.clock.advance(100)
+    broker.isDown = true
+    await publish(outbox, [5, 6, 7, 8, 9], { orderingKey: 'a' })
+    await outbox.clock.advance(90_000)
+    broker.isDown = false
+    await publish(outbox, [10, 11], { orderingKey: 'a' })
+    await outbox.clock.advance(90_000)
+    expect(broker.ids).toEqual(upTo(12).map((n) => `e${n}`))
+    await stopped(outbox)
+  })
+
+  it('gives back what it holds after half a minute, so that a process that reaches the broker can have it', async () => {
+    const outbox = createTestOutbox()
+    const broker = new Broker()
+    broker.isDown = true
+    outbox.relay(broker)
+    const reaches = new Broker()
+    await outbox.start()
+    await publish(outbox, [1])
+    const other = createTestOutbox({ store: outbox.store, clock: outbox.clock })
+    other.relay(reaches)
+    await outbox.clock.advance(25_000)
+    await other.start()
+    await outbox.clock.advance(60_000)
+    expect(reaches.ids).toEqual(['e1'])
+    await stopped(outbox)
+    await stopped(other)
+  })
+
+  it('counts what the broker refuses as a failure of that event alone', async () => {
+    const outbox = createTestOutbox({ retry: { maxAttempts: 2 } })
+    const broker = new Broker()
+    broker.refuses = (event) => event.payload === 3
+    outbox.relay(broker)
+    await outbox.start()
+    await publish(outbox, upTo(6))
+    await outbox.clock.advance(120_000)
+    expect(broker.ids.sort()).toEqual(['e0', 'e1', 'e2', 'e4', 'e5'])
+    expect(await outbox.stats()).toMatchObject({ pending: 0, dead: 1, done: 5 })
+    const [dead] = await outbox.deadLetters.list()
+    expect(dead).toMatchObject({ eventId: 'e3', attempts: 2 })
+    await stopped(outbox)
+  })
+
+  it('lets two brokers have the same events, each under its name', async () => {
+    const outbox = createTestOutbox()
+    const [one, two] = [new Broker(), new Broker()]
+    outbox.relay(one, { name: 'one' }).relay(two, { name: 'two' })
+    expect(() => outbox.relay(two, { name: 'two' })).toThrow(/two/)
+    await publish(outbox, upTo(3))
+    await outbox.drain()
+    expect(one.ids.sort()).toEqual(['e0', 'e1', 'e2'])
+    expect(two.ids.sort()).toEqual(['e0', 'e1', 'e2'])
+  })
+
+  it('stops while the broker is down, and leaves everything pending', async () => {
+    const outbox = createTestOutbox()
+    const broker = new Broker()
+    broker.isDown = true
+    outbox.relay(broker)
+    await outbox.start()
+    await publish(outbox, upTo(3))
+    await outbox.clock.advance(1_000)
+    await stopped(outbox)
+    expect(outbox.clock.timerCount).toBe(0)
+    expect(await outbox.stats()).toMatchObject({ pending: 3, dead: 0 })
+    for (const { attempts } of await outbox.store.list({ limit: 10 })) expect(attempts).toBe(0)
+  })
+
+  it('refuses what makes no sense', () => {
+    const outbox = createTestOutbox()
+    const bus = new InMemoryEventBus()
+    const bad: [unknown, unknown, RegExp][] = [
+      [{}, {}, /must be a bus/],
+      [undefined, {}, /must be a bus/],
+      [bus, null, /as an object/],
+      [bus, { event: 'a' }, /is not a setting/],
+      [bus, { events: [] }, /array of event types/],
+      [bus, { events: 'order.*' }, /array of event types/],
+      [bus, { batchSize: 0 }, /batchSize/],
+      [bus, { batchSize: 1_001 }, /at most 1,000/],
+      [bus, { events: ['*.placed'] }, /pattern/],
+    ]
+    for (const [target, options, message] of bad) {
+      expect(() => outbox.relay(target as never, options as never), String(message)).toThrow(message)
+    }
+  })
+})

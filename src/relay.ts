@@ -1,0 +1,191 @@
+import type { ConfirmingPublisher, EventPublisher } from './bus.js'
+import type { Clock, Timer } from './core/clock.js'
+import type { EventDefinition } from './core/define-event.js'
+import type { EventEnvelope } from './core/envelope.js'
+import { BrokerUnavailableError, InvalidSettingError, RetryAfter } from './core/errors.js'
+import { known, needs, whole } from './core/settings.js'
+import type { BatchFunction, BatchResults } from './dispatcher/batcher.js'
+import { errorFields, type Logger } from './observe/logger.js'
+
+export interface RelayOptions {
+  /** Which events: definitions, names and patterns. Default all. */
+  readonly events?: readonly (string | EventDefinition)[]
+  /** Identifies the relay among the handlers of an event; two brokers need two names. Default 'relay'. */
+  readonly name?: string
+  /** Events that are sent together, 1 to 1,000. Default 500. */
+  readonly batchSize?: number
+}
+
+/** What an outbox relays to: a bus on a broker, or anything that publishes. */
+export type RelayTarget = EventPublisher & Partial<ConfirmingPublisher>
+
+/** Batches under way at a time: while the broker confirms one, the next is on its way. */
+export const RELAY_CONCURRENCY = 2
+/** A broker that only this process cannot reach must not keep the events from the others for ever. */
+const HOLD_MS = 30_000
+const FIRST_PROBE_MS = 100
+const LONGEST_PROBE_MS = 5_000
+
+export function relayOptionsOf(bus: RelayTarget, options: RelayOptions) {
+  if (typeof options !== 'object' || options === null)
+    throw new InvalidSettingError(
+      'relay',
+      "takes its options as an object: relay(bus, { events: ['order.*'] })",
+    )
+  known('', options, ['events', 'name', 'batchSize'])
+  if (typeof bus?.publishAll !== 'function')
+    throw new InvalidSettingError(
+      'bus',
+      "must be a bus: outbox.relay(redisBus(client), { events: ['order.*'] })",
+    )
+  if (bus.send !== undefined) needs('bus', bus, ['send', 'check'])
+  const { events = ['*'], name = 'relay' } = options
+  if (!Array.isArray(events) || events.length === 0)
+    throw new InvalidSettingError(
+      'events',
+      "must be an array of event types and patterns, such as ['order.*']",
+    )
+  const size = whole('batchSize', options.batchSize, 500, 1)
+  if (size > 1_000) throw new InvalidSettingError('batchSize', 'must be at most 1,000')
+  return { events: events as readonly (string | EventDefinition)[], name, size }
+}
+
+/** Where events wait for the relay; nothing is claimed for a room that is closed. */
+interface Room {
+  close(): void
+  open(): void
+}
+
+/**
+ * Publishes batches of events to a bus. An event is done when the broker has confirmed it. While the broker cannot be
+ * reached the relay keeps what it has, takes no more, and asks now and then; no attempt is counted. What the broker
+ * refuses counts as a failure of that event alone.
+ */
+export class Relay {
+  readonly #bus: RelayTarget
+  readonly #clock: Clock
+  readonly #logger: Logger
+  readonly rooms: Room[] = []
+  /** Resolves when it is over: true when the broker is back. Null while it is there. */
+  #outage: Promise<boolean> | null = null
+  #endOutage: (isBack: boolean) => void = () => {}
+  #probing: Timer | null = null
+  #isStopping = false
+
+  constructor(bus: RelayTarget, clock: Clock, logger: Logger) {
+    this.#bus = bus
+    this.#clock = clock
+    this.#logger = logger
+  }
+
+  /** While `work`, a stop, is under way nothing waits for the broker. */
+  async stopping<T>(work: () => Promise<T>): Promise<T> {
+    this.#isStopping = true
+    this.#end(false)
+    try {
+      return await work()
+    } finally {
+      this.#isStopping = false
+    }
+  }
+
+  readonly handle: BatchFunction = async (events, { signal }) => {
+    const results: (unknown | null)[] = events.map(() => null)
+    const heldUntil = this.#clock.monotonic() + HOLD_MS
+    let left = [...events.keys()]
+    for (;;) {
+      if (!this.#outage) left = await this.#send(events, left, results)
+      if (left.length === 0) return results as BatchResults
+      if (!(await this.#isBack(signal, heldUntil))) break
+    }
+    for (const at of left) results[at] = new RetryAfter(0, 'The broker cannot be reached.')
+    return results as BatchResults
+  }
+
+  /** Returns those that have to be sent again. */
+  async #send(
+    events: readonly EventEnvelope[],
+    which: readonly number[],
+    results: (unknown | null)[],
+  ): Promise<number[]> {
+    const answers = await this.#answersOf(which.map((at) => events[at] as EventEnvelope))
+    const left: number[] = []
+    which.forEach((at, index) => {
+      const answer = answers[index]
+      if (answer instanceof BrokerUnavailableError) left.push(at)
+      else results[at] = answer ?? null
+    })
+    if (left.length > 0) this.#begin(answers.find((one) => one instanceof BrokerUnavailableError))
+    return left
+  }
+
+  async #answersOf(events: readonly EventEnvelope[]): Promise<readonly (unknown | null)[]> {
+    if (this.#bus.send) return this.#bus.send(events)
+    try {
+      await this.#bus.publishAll(events)
+      return events.map(() => null)
+    } catch (error) {
+      return events.map(() => error)
+    }
+  }
+
+  /** False when the batch should be given back instead: then nothing is taken until the broker is back. */
+  async #isBack(signal: AbortSignal, heldUntil: number): Promise<boolean> {
+    const outage = this.#outage
+    if (signal.aborted || !outage) return false
+    let giveBack = () => {}
+    let timer: Timer | undefined
+    const over = new Promise<boolean>((resolve) => {
+      giveBack = () => {
+        if (this.#outage === outage) for (const room of this.rooms) room.close()
+        resolve(false)
+      }
+      timer = this.#clock.setTimer(giveBack, Math.max(0, heldUntil - this.#clock.monotonic()))
+      signal.addEventListener('abort', giveBack)
+    })
+    try {
+      return await Promise.race([outage, over])
+    } finally {
+      timer?.cancel()
+      signal.removeEventListener('abort', giveBack)
+    }
+  }
+
+  #begin(cause: unknown): void {
+    if (this.#outage || this.#isStopping) return
+    this.#logger.warn(errorFields(cause), 'the broker cannot be reached: the relay waits for it')
+    this.#outage = new Promise((resolve) => {
+      this.#endOutage = resolve
+    })
+    this.#probeIn(FIRST_PROBE_MS)
+  }
+
+  #end(isBack: boolean): void {
+    if (!this.#outage) return
+    this.#probing?.cancel()
+    this.#outage = null
+    this.#endOutage(isBack)
+    for (const room of this.rooms) room.open()
+  }
+
+  #probeIn(waitMs: number): void {
+    const outage = this.#outage
+    this.#probing = this.#clock.setTimer(async () => {
+      const isThere = await this.#isThere()
+      if (this.#outage !== outage) return
+      if (!isThere) return this.#probeIn(Math.min(LONGEST_PROBE_MS, waitMs * 2))
+      this.#logger.info({}, 'the broker is back: the relay goes on')
+      this.#end(true)
+    }, waitMs)
+    this.#probing.unref?.()
+  }
+
+  async #isThere(): Promise<boolean> {
+    try {
+      await this.#bus.check?.()
+      return true
+    } catch {
+      return false
+    }
+  }
+}
