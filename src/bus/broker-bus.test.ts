@@ -1,0 +1,97 @@
+import { describe, expect, it } from 'vitest'
+import { PaperTransport } from '../../test/support/paper-transport.js'
+import { EventEnvelope } from '../core/envelope.js'
+import { BrokerUnavailableError, NotConfirmedError } from '../core/errors.js'
+import { silentLogger } from '../observe/logger.js'
+import { VirtualClock } from '../testing/virtual-clock.js'
+import { BrokerBus } from './broker-bus.js'
+import { type BusOptions, busSettingsOf } from './settings.js'
+
+function world(options: BusOptions = {}) {
+  const transport = new PaperTransport()
+  const clock = new VirtualClock()
+  const bus = new BrokerBus(transport, busSettingsOf({ logger: silentLogger, clock, ...options }, []))
+  return { transport, clock, bus }
+}
+
+const event = (eventId: string) => EventEnvelope.create({ eventType: 'order.placed', eventId })
+
+describe('publishing to a broker', () => {
+  it('tells for each event what became of it', async () => {
+    const { transport, bus } = world()
+    const refusal = new Error('too large')
+    transport.answer = ({ id }) => (id === 'b' ? refusal : null)
+    expect(await bus.send([event('a'), event('b'), event('c')])).toEqual([null, refusal, null])
+    const failed = await bus.publishAll([event('a'), event('b')]).catch((error) => error)
+    expect(failed).toBeInstanceOf(NotConfirmedError)
+    expect(failed).toMatchObject({ code: 'NOT_CONFIRMED', eventIds: ['b'], errors: [refusal] })
+  })
+
+  it('takes an error that it knows for the broker to be down', async () => {
+    const { transport, bus } = world()
+    transport.answer = () => new Error('connection lost')
+    const [answer] = await bus.send([event('a')])
+    expect(answer).toBeInstanceOf(BrokerUnavailableError)
+  })
+
+  it('lets the broker decide about an error that nobody knows', async () => {
+    const { transport, bus } = world()
+    transport.answer = () => new Error('something')
+    expect((await bus.send([event('a')]))[0]).not.toBeInstanceOf(BrokerUnavailableError)
+    transport.isDown = true
+    expect((await bus.send([event('a')]))[0]).toBeInstanceOf(BrokerUnavailableError)
+  })
+
+  it('takes a send that rejects for a failure of all', async () => {
+    const { transport, bus } = world()
+    transport.send = async () => {
+      throw new Error('connection lost')
+    }
+    const answers = await bus.send([event('a'), event('b')])
+    expect(answers.every((answer) => answer instanceof BrokerUnavailableError)).toBe(true)
+  })
+
+  it('does not wait for a confirm for ever', async () => {
+    const { transport, clock, bus } = world({ confirmTimeoutMs: 500 })
+    transport.send = () => new Promise(() => {})
+    const sending = bus.send([event('a')])
+    await clock.advance(500)
+    expect((await sending)[0]).toMatchObject({ code: 'BROKER_UNAVAILABLE' })
+    expect(clock.timerCount).toBe(0)
+  })
+
+  it('sends nothing more of a heap when the broker is gone', async () => {
+    const { transport, bus } = world()
+    transport.answer = () => new Error('connection lost')
+    const answers = await bus.send(Array.from({ length: 2_500 }, (_, n) => event(`e${n}`)))
+    expect(answers.length).toBe(2_500)
+    expect(transport.sent.length).toBe(1_000)
+  })
+
+  it('refuses settings that make no sense', () => {
+    const bad: [object, RegExp][] = [
+      [{ groop: 'a' }, /is not a setting/],
+      [{ group: 'a b' }, /group/],
+      [{ group: '' }, /group/],
+      [{ concurrency: 0 }, /concurrency/],
+      [{ retry: { maxAttempts: 0 } }, /maxAttempts/],
+      [{ retry: { attempts: 1 } }, /is not a setting/],
+      [{ retry: { policy: {} } }, /policy/],
+      [{ logger: {} }, /logger/],
+      [{ takeoverMs: 1 }, /takeoverMs/],
+      [{ confirmTimeoutMs: Number.NaN }, /confirmTimeoutMs/],
+    ]
+    for (const [options, message] of bad)
+      expect(() => busSettingsOf(options, []), String(message)).toThrow(message)
+  })
+
+  it('rejects a start while the broker is down, and can start later', async () => {
+    const { transport, bus } = world({ group: 'billing' })
+    bus.subscribe('*', { name: 'work', handle: () => {} })
+    transport.isDown = true
+    await expect(bus.start()).rejects.toThrow('down')
+    transport.isDown = false
+    await bus.start()
+    await bus.stop()
+  })
+})

@@ -1,0 +1,218 @@
+import { describe, expect, it } from 'vitest'
+import { z } from 'zod'
+import { PaperTransport } from '../../test/support/paper-transport.js'
+import { gate, turns } from '../../test/support/until.js'
+import { fixedDelay } from '../core/backoff.js'
+import { defineEvent } from '../core/define-event.js'
+import { type EnvelopeInit, EventEnvelope } from '../core/envelope.js'
+import { RetryAfter } from '../core/errors.js'
+import { silentLogger } from '../observe/logger.js'
+import { VirtualClock } from '../testing/virtual-clock.js'
+import { BrokerBus } from './broker-bus.js'
+import { messageOf } from './message.js'
+import { type BusOptions, busSettingsOf } from './settings.js'
+
+const OPTIONS: BusOptions = {
+  group: 'billing',
+  logger: silentLogger,
+  retry: { maxAttempts: 3, policy: fixedDelay(1_000) },
+}
+
+async function world(handle: (event: EventEnvelope) => unknown, options: BusOptions = {}) {
+  const transport = new PaperTransport()
+  const clock = new VirtualClock()
+  const bus = new BrokerBus(transport, busSettingsOf({ ...OPTIONS, clock, ...options }, []))
+  const calls: string[] = []
+  bus.subscribe('*', {
+    name: 'work',
+    handle: (event) => {
+      calls.push(event.eventId)
+      return handle(event)
+    },
+  })
+  await bus.start()
+  const deliver = (init: Partial<EnvelopeInit> = {}, deliveries = 1) =>
+    transport.deliver(
+      messageOf(EventEnvelope.create({ eventType: 'order.placed', ...init }), undefined),
+      deliveries,
+    )
+  return { transport, clock, bus, calls, deliver }
+}
+
+async function stopped(bus: BrokerBus, clock: VirtualClock): Promise<void> {
+  const stopping = bus.stop()
+  await clock.advance(60_000)
+  await stopping
+  expect(clock.timerCount).toBe(0)
+}
+
+describe('a consumer', () => {
+  it('acknowledges in one call what was done while another call was under way', async () => {
+    const slow = gate()
+    const { transport, deliver, bus, clock } = await world(() => {})
+    transport.onAck = () => slow.opened
+    deliver()
+    await turns(20)
+    for (let n = 0; n < 10; n++) deliver()
+    await turns(20)
+    expect(transport.acked.map((batch) => batch.length)).toEqual([1])
+    slow.open()
+    await turns(20)
+    expect(transport.acked.map((batch) => batch.length)).toEqual([1, 10])
+    await stopped(bus, clock)
+  })
+
+  it('tries again after a while, counts, and buries at the end', async () => {
+    const { transport, deliver, calls, clock, bus } = await world(() => {
+      throw new Error('no')
+    })
+    const message = deliver({ eventId: 'a' })
+    await turns(20)
+    expect(calls.length).toBe(1)
+    await clock.advance(999)
+    expect(calls.length).toBe(1)
+    await clock.advance(1)
+    expect(calls.length).toBe(2)
+    await clock.advance(1_000)
+    expect(calls.length).toBe(3)
+    expect(transport.buried).toEqual([
+      { message, burial: { group: 'billing', handlers: ['work'], attempts: 3, error: 'work: Error: no' } },
+    ])
+    expect(transport.acked).toEqual([])
+    await stopped(bus, clock)
+    expect(transport.released).toEqual([])
+  })
+
+  it('waits as long as a handler asks for', async () => {
+    let isReady = false
+    const { transport, deliver, clock, bus } = await world(() => {
+      if (!isReady) throw new RetryAfter(5_000)
+    })
+    deliver()
+    await clock.advance(14_000)
+    isReady = true
+    expect(transport.acked).toEqual([])
+    await clock.advance(1_000)
+    expect(transport.acked.length).toBe(1)
+    await stopped(bus, clock)
+  })
+
+  it('does not begin what it has lost, and does not answer it', async () => {
+    const finish = gate()
+    const { transport, deliver, calls, clock, bus } = await world(() => finish.opened, { concurrency: 1 })
+    const first = deliver({ eventId: 'a' })
+    const second = deliver({ eventId: 'b' })
+    await turns(20)
+    transport.consuming?.onLost([first, second])
+    finish.open()
+    await turns(20)
+    expect(calls).toEqual(['a'])
+    await stopped(bus, clock)
+    expect([transport.acked, transport.released, transport.buried]).toEqual([[], [], []])
+  })
+
+  it('does not run beside itself what comes again, nor again what has succeeded by then', async () => {
+    const finish = gate()
+    const { transport, deliver, calls, clock, bus } = await world(() => finish.opened)
+    const first = deliver({ eventId: 'a' })
+    await turns(20)
+    transport.consuming?.onLost([first])
+    const again = deliver({ eventId: 'a' }, 2)
+    await turns(20)
+    expect(calls).toEqual(['a'])
+    finish.open()
+    await turns(20)
+    expect(calls).toEqual(['a'])
+    expect(transport.acked).toEqual([[again]])
+    await stopped(bus, clock)
+  })
+
+  it('buries unread what the broker has handed out too often', async () => {
+    const { transport, deliver, calls, clock, bus } = await world(() => {})
+    deliver({}, 4)
+    await turns(20)
+    expect(calls).toEqual([])
+    expect(transport.buried).toMatchObject([{ burial: { handlers: [], attempts: 3 } }])
+    deliver({}, 3)
+    await turns(20)
+    expect(calls.length).toBe(1)
+    await stopped(bus, clock)
+  })
+
+  it('insists on the burial while the broker cannot do it', async () => {
+    const { transport, deliver, clock, bus } = await world(() => {}, {})
+    let isDown = true
+    transport.onBury = async () => {
+      if (isDown) throw new Error('down')
+    }
+    deliver({}, 9)
+    await clock.advance(60_000)
+    expect(transport.buried).toEqual([])
+    isDown = false
+    await clock.advance(5_000)
+    expect(transport.buried.length).toBe(1)
+    await stopped(bus, clock)
+  })
+
+  it('buries what its definition cannot read, at once', async () => {
+    const Numbered = defineEvent('numbered', { schema: z.number() })
+    const { transport, deliver, calls, clock, bus } = await world(() => {}, { events: [Numbered] })
+    deliver({ eventType: 'numbered', payload: 'secret' })
+    deliver({ eventType: 'numbered', payload: 5 })
+    await turns(20)
+    expect(calls.length).toBe(1)
+    expect(transport.buried).toMatchObject([{ burial: { handlers: [], attempts: 0 } }])
+    expect(JSON.stringify(transport.buried.map((one) => one.burial))).not.toContain('secret')
+    await stopped(bus, clock)
+  })
+
+  it('says three times per takeover what it still works on', async () => {
+    const finish = gate()
+    const { transport, deliver, clock, bus } = await world(() => finish.opened, { takeoverMs: 3_000 })
+    const message = deliver()
+    await clock.advance(3_000)
+    expect(transport.extended).toEqual([[message], [message], [message]])
+    finish.open()
+    await turns(20)
+    await clock.advance(3_000)
+    expect(transport.extended.length).toBe(3)
+    await stopped(bus, clock)
+  })
+
+  it('gives back on a stop what waits, and what does not end in time', async () => {
+    const never = gate()
+    const { transport, deliver, calls, clock, bus } = await world(() => never.opened, {
+      concurrency: 1,
+      drainTimeoutMs: 500,
+    })
+    const messages = [deliver(), deliver(), deliver()]
+    await turns(20)
+    const stopping = bus.stop()
+    await clock.advance(499)
+    expect(transport.released).toEqual([])
+    await clock.advance(1)
+    await stopping
+    expect(new Set(transport.released)).toEqual(new Set(messages))
+    never.open()
+    await turns(20)
+    expect(calls.length).toBe(1)
+    expect(transport.acked).toEqual([])
+  })
+
+  it('takes what comes before it is ready', async () => {
+    const transport = new PaperTransport()
+    const consume = transport.consume.bind(transport)
+    transport.consume = async (options) => {
+      const consumption = await consume(options)
+      transport.deliver(messageOf(EventEnvelope.create({ eventType: 'early' }), undefined))
+      return consumption
+    }
+    const bus = new BrokerBus(transport, busSettingsOf(OPTIONS, []))
+    const seen: string[] = []
+    bus.subscribe('*', { name: 'work', handle: (event) => void seen.push(event.eventType) })
+    await bus.start()
+    await turns(20)
+    expect(seen).toEqual(['early'])
+    await bus.stop()
+  })
+})
