@@ -22,4 +22,5 @@ export function integrationsOf(
   runs: ReadonlyMap<string, ReadonlyMap<string, SuiteCount>>,
   names: readonly string[],
   absent?: readonly { integration: string; database: string; reason: string }[],
+  drivers?: Readonly<Record<string, Readonly<Record<string, readonly string[]>>>>,
 ): { lines: string[]; empty: string[] }

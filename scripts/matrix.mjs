@@ -4,8 +4,22 @@ import { ABSENT_INTEGRATIONS, ABSENT_ON_NODE } from './absent.mjs'
 
 const SUITE = /^(\w+) conformance: (.*)$/
 /** `Drizzle with postgres.js, PostgreSQL`; without the driver where there is one only. */
-const INTEGRATION = /^(\w+)(?: with .+)?, (.+)$/
+const INTEGRATION = /^(\w+)(?: with (.+))?, (.+)$/
 const DATABASES = ['PostgreSQL', 'MariaDB', 'SQLite']
+
+/** The drivers whose suites must have run, where the title of a suite names one. */
+const DRIVERS = {
+  Drizzle: {
+    PostgreSQL: ['pg', 'postgres.js', 'PGlite'],
+    MariaDB: ['mysql2'],
+    SQLite: ['@libsql/client', 'libsql', 'better-sqlite3'],
+  },
+  Kysely: { PostgreSQL: ['pg'], MariaDB: ['mysql2'], SQLite: ['libsql', 'better-sqlite3'] },
+  Knex: { PostgreSQL: ['pg'], MariaDB: ['mysql2'], SQLite: ['libsql', 'better-sqlite3'] },
+  Prisma: { PostgreSQL: ['adapter-pg'], MariaDB: ['adapter-mariadb'], SQLite: ['adapter-libsql'] },
+  TypeORM: { SQLite: ['libsql', 'better-sqlite3'] },
+  MikroORM: { SQLite: ['libsql'] },
+}
 
 /** @returns {Map<string, { passed: number, failed: number, skipped: number }>} by `suite\nsubject` */
 export function countSuites(testResults) {
@@ -40,20 +54,12 @@ export function matrixOf(runs) {
 }
 
 /**
- * The sums over drivers and versions of Node, for each of `names` (files of src/transactions: `mikro-orm`) and whatever
- * else has run. A cell in which nothing has passed is empty.
+ * For each of `names` (files of src/transactions: `mikro-orm`) and whatever else has run: the sums over drivers and versions
+ * of Node, and below them each driver. A cell in which nothing has passed is empty.
  */
-export function integrationsOf(runs, names, absent = ABSENT_INTEGRATIONS) {
-  const counts = new Map()
+export function integrationsOf(runs, names, absent = ABSENT_INTEGRATIONS, drivers = DRIVERS) {
   const titles = new Map(names.map((name) => [plain(name), name]))
-  for (const [key, count] of [...runs.values()].flatMap((one) => [...one])) {
-    const [suite, subject] = key.split('\n')
-    const [, integration, database] = (suite === 'transaction' && INTEGRATION.exec(subject)) || []
-    if (integration === undefined) continue
-    titles.set(plain(integration), integration)
-    const sum = countIn(counts, `${plain(integration)}\n${database}`)
-    for (const name of Object.keys(sum)) sum[name] += count[name]
-  }
+  const counts = countIntegrations(runs, titles)
   if (counts.size === 0) return { lines: [], empty: [] }
   const empty = []
   const cell = (name, database) => {
@@ -63,11 +69,61 @@ export function integrationsOf(runs, names, absent = ABSENT_INTEGRATIONS) {
     if (!known) empty.push(`transaction conformance of ${titles.get(name)} on ${database}`)
     return known ? `– (${known.reason})` : missing(count)
   }
-  const rows = [...titles].map(([name, title]) => [
-    title,
-    ...DATABASES.map((database) => cell(name, database)),
-  ])
+  const driverCell = (name, driver, database, isExpected) => {
+    const count = counts.get(`${name}\n${database}\n${driver}`)
+    if (hasRun(count)) return textOf(count)
+    if (!isExpected) return count ? missing(count) : ''
+    const subject = `${titles.get(name)} with ${driver}`
+    const reason = reasonOnEveryNode(`${subject}, ${database}`, [...runs.keys()])
+    // Where the whole integration is missing, that is said once.
+    const isNews = reason === undefined && hasRun(counts.get(`${name}\n${database}`))
+    if (isNews) empty.push(`transaction conformance of ${subject} on ${database}`)
+    return reason === undefined ? missing(count) : `– (${reason})`
+  }
+  const rows = [...titles].flatMap(([name, title]) => {
+    const expected = Object.entries(drivers).find(([key]) => plain(key) === name)?.[1] ?? {}
+    const isExpected = (driver, database) => expected[database]?.includes(driver) ?? false
+    return [
+      [title, ...DATABASES.map((database) => cell(name, database))],
+      ...driversOf(name, expected, counts).map((driver) => [
+        `  with ${driver}`,
+        ...DATABASES.map((database) => driverCell(name, driver, database, isExpected(driver, database))),
+      ]),
+    ]
+  })
   return { lines: linesOf([['Transactions', ...DATABASES], ...rows]), empty }
+}
+
+/** By `integration\ndatabase` and by `integration\ndatabase\ndriver`. Notes in `titles` how an integration spells itself. */
+function countIntegrations(runs, titles) {
+  const counts = new Map()
+  for (const [key, count] of [...runs.values()].flatMap((one) => [...one])) {
+    const [suite, subject] = key.split('\n')
+    const [, integration, driver, database] = (suite === 'transaction' && INTEGRATION.exec(subject)) || []
+    if (integration === undefined) continue
+    titles.set(plain(integration), integration)
+    const sumKey = `${plain(integration)}\n${database}`
+    for (const one of driver === undefined ? [sumKey] : [sumKey, `${sumKey}\n${driver}`]) {
+      const sum = countIn(counts, one)
+      for (const name of Object.keys(sum)) sum[name] += count[name]
+    }
+  }
+  return counts
+}
+
+/** Those that are expected, and whatever else has run. */
+function driversOf(name, expected, counts) {
+  const seen = [...counts.keys()].map((key) => key.split('\n')).filter(([one]) => one === name)
+  const drivers = [...Object.values(expected).flat(), ...seen.map(([, , driver]) => driver)]
+  return [...new Set(drivers.filter((driver) => driver !== undefined))]
+}
+
+/** Why it could have run on none of them; undefined where it could on one. */
+function reasonOnEveryNode(subject, versions) {
+  const known = versions.map((version) =>
+    ABSENT_ON_NODE.find((one) => one.subject.test(subject) && one.run.test(version)),
+  )
+  return known.every(Boolean) ? known[0]?.reason : undefined
 }
 
 /** A suite that was skipped as a whole shows nothing; one that has failed is counted elsewhere too. */

@@ -1,4 +1,5 @@
 import { currentTransaction } from '../ambient.js'
+import { causesOf } from '../core/causes.js'
 import {
   CommitUnknownError,
   InvalidSettingError,
@@ -46,7 +47,9 @@ export function hostedTransactions<Tx extends object, Options>(
       if (ambient.host !== host) throw nestedTransaction()
       return ambient.transaction(entering(body))
     }
-    return TransactionScope.run(shared, beginOn(host, store, options), entering(body))
+    return TransactionScope.run(shared, beginOn(host, store, options), entering(body)).catch((error) => {
+      throw error instanceof OfAnother ? error.cause : error
+    })
   }
   return Object.assign(
     async <T>(body: (tx: Tx, scope: Transaction<Tx>) => Promise<T>, options?: Options) => {
@@ -73,6 +76,39 @@ function checkBody(body: unknown): void {
   throw new InvalidSettingError('transaction', 'takes a function: transaction(async (tx) => …)')
 }
 
+type Verdict = CommitUnknownError | TransactionRolledBackError
+
+function isVerdict(error: unknown): error is Verdict {
+  return error instanceof CommitUnknownError || error instanceof TransactionRolledBackError
+}
+
+/** Around a CommitUnknownError that leaves this transaction and tells of another one. Nobody outside of here sees it. */
+class OfAnother extends Error {
+  constructor(cause: CommitUnknownError) {
+    super(cause.message, { cause })
+  }
+}
+
+/** Knows the verdicts about its own transaction: those about others can come through the same body. */
+class OwnClient extends HostedClient {
+  readonly #verdicts = new WeakSet<Verdict>()
+
+  override alone<T>(work: () => Promise<T>): Promise<T> {
+    return super.alone(work).catch((error) => {
+      throw this.noted(error)
+    })
+  }
+
+  noted(error: unknown): unknown {
+    if (isVerdict(error)) this.#verdicts.add(error)
+    return error
+  }
+
+  isOwn(error: unknown): boolean {
+    return isVerdict(error) && this.#verdicts.has(error)
+  }
+}
+
 /** begin → body → commit by the ORM. Its savepoints are not seen: the rows are looked up before every commit. */
 function beginOn<Tx extends object, Options>(
   host: TransactionHost<Tx, Options>,
@@ -88,13 +124,13 @@ function beginOn<Tx extends object, Options>(
       isBodyDone = false
       verdict = undefined
       const state = { isOver: false }
+      const session = sessionOf(host, store, tx, state)
       try {
-        const result = await body(sessionOf(host, store, tx, state))
+        const result = await body(session)
         isBodyDone = true
         return result
       } catch (error) {
-        if (error instanceof CommitUnknownError || error instanceof TransactionRolledBackError)
-          verdict = error
+        if (session.hosted.isOwn(error)) verdict = error
         throw error
       } finally {
         state.isOver = true
@@ -108,8 +144,10 @@ function beginOn<Tx extends object, Options>(
       }, options)
     } catch (error) {
       if (verdict) throw verdict
-      if (isBodyDone && !store.isRefusedCommit(error)) throw new CommitUnknownError(error)
-      throw error
+      // An ORM has no verdicts: such an error is about a transaction that it, or a hook in it, had with another outbox.
+      const isOfAnother = causesOf(error).some(isVerdict)
+      if (isBodyDone && (isOfAnother || !store.isRefusedCommit(error))) throw new CommitUnknownError(error)
+      throw error instanceof CommitUnknownError ? new OfAnother(error) : error
     }
     // Where the body can end the transaction by hand, the ORM does not care for its error, or for its end.
     await running?.catch((error) => {
@@ -124,7 +162,7 @@ function sessionOf<Tx extends object, Options>(
   store: Pick<EventStore<Tx>, 'ensureInTransaction'>,
   tx: Tx,
   state: { readonly isOver: boolean },
-): Session<Tx> {
+): Session<Tx> & { readonly hosted: OwnClient } {
   let savepoints = 0
   const run: HostedClient['query'] = async (sql, params) => {
     if (state.isOver) throw new TransactionEndedError()
@@ -134,7 +172,7 @@ function sessionOf<Tx extends object, Options>(
       throw withoutValues(error, sql, params)
     }
   }
-  const hosted = new HostedClient(host, run, host.refusesLate)
+  const hosted = new OwnClient(host, run, host.refusesLate)
   const alone = (sql: string) => hosted.alone(() => run(sql, []))
   const bySavepoint = async <T>(body: () => Promise<T>): Promise<T> => {
     const name = `aftercommit_${++savepoints}`
@@ -145,13 +183,13 @@ function sessionOf<Tx extends object, Options>(
       return result
     } catch (error) {
       await alone(`ROLLBACK TO SAVEPOINT ${name}`).catch((cause) => {
-        throw new TransactionRolledBackError(cause)
+        throw hosted.noted(new TransactionRolledBackError(cause))
       })
       throw error
     }
   }
   // Statements of ours go through the outermost handle, also inside of a nested one: the connection is the same.
-  const sessionFor = (client: Tx): Session<Tx> => ({
+  const sessionFor = (client: Tx): Session<Tx> & { readonly hosted: OwnClient } => ({
     client,
     hosted,
     mayHaveLostRows: () => true,

@@ -1,4 +1,5 @@
 // entry: aftercommit/prisma
+import { AftercommitError } from '../core/errors.js'
 import type { HostedTransactions, SqlRow, SqlValue, TransactionsOf } from '../transaction.js'
 
 /** A PrismaClient, extended or not. */
@@ -20,26 +21,47 @@ export type PrismaOptions<Client extends PrismaDatabase> = Extract<
   object
 >
 
+/** Of those for SQLite the only one known to refuse what comes behind the end of a transaction. */
+const REFUSES_LATE = '@prisma/adapter-libsql'
+
 /**
  * Interactive transactions of Prisma with the outbox in them. When Prisma's `timeout` ends one, a statement of the
  * application that was on its way may be committed by itself; one of the outbox is refused on PostgreSQL, MariaDB and,
- * with `adapter-libsql`, SQLite.
+ * with `adapter-libsql`, SQLite. Other adapters for SQLite are refused (`UNSUPPORTED`).
  */
 export function prismaTransactions<Client extends PrismaDatabase>(
   outbox: TransactionsOf,
   prisma: Client,
 ): HostedTransactions<PrismaTransaction<Client>, PrismaOptions<Client>> {
   const client = prisma as unknown as Runner<PrismaTransaction<Client>>
+  const adapter = client._engineConfig?.adapter
+  const refusesLate = adapter?.adapterName === REFUSES_LATE
+  if (adapter?.provider === 'sqlite' && !refusesLate) throw wouldBeCommitted()
   return outbox.transactionsOf<PrismaTransaction<Client>, PrismaOptions<Client>>({
     source: client,
-    // libSQL does. A statement that fails is no question to ask here: Prisma drops what was sent at the same time.
-    refusesLate: true,
+    refusesLate,
     transaction: (body, options) => client.$transaction(body, options).catch(explain),
-    query: (tx, sql, params) => query(tx as unknown as Handle, sql, params),
+    async query(tx, sql, params) {
+      // The question of the store for SQLite, which fails inside of a transaction: Prisma then drops, without a word,
+      // the statements of the application that were sent at the same time.
+      if (sql === 'BEGIN') throw wouldBeCommitted()
+      return query(tx as unknown as Handle, sql, params)
+    },
   })
 }
 
+function wouldBeCommitted(): AftercommitError {
+  return new AftercommitError(
+    'UNSUPPORTED',
+    `With this driver adapter of Prisma an event that comes after the end of its transaction would be committed by itself. On SQLite use ${REFUSES_LATE}.`,
+  )
+}
+
 interface Runner<Tx> {
+  /** Nothing that Prisma documents. Without it SQLite is refused at the first event. */
+  readonly _engineConfig?: {
+    readonly adapter?: { readonly adapterName?: unknown; readonly provider?: unknown }
+  }
   $transaction<T>(body: (tx: Tx) => Promise<T>, options?: object): Promise<T>
 }
 

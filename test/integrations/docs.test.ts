@@ -5,10 +5,15 @@ import { freshDatabase } from '../support/database.js'
 
 const PAGES = ['drizzle', 'kysely', 'knex'].map((name) => `docs/integrations/${name}.md`)
 
-const programs = PAGES.map((page) => ({
+const programsOf = (page: string, run: string) => ({
   page,
-  snippets: snippetsOf(page).filter(({ language, mark }) => language === 'ts' && mark === 'run'),
-}))
+  snippets: snippetsOf(page).filter(({ language, mark }) => language === 'ts' && mark === run),
+})
+const programs = [
+  ...PAGES.map((page) => programsOf(page, 'run')),
+  // Its other program has no ORM, and is run with the frameworks.
+  programsOf('docs/integrations/nestjs.md', 'run orm'),
+]
 
 describe('the programs in docs/integrations', () => {
   let compiled: CompiledSnippets

@@ -32,6 +32,18 @@ function asynchronous(file: string): Begin {
   }
 }
 
+/** One of the outbox itself, that has written and waits until it may go on. */
+async function openTransaction(outbox: Outbox<unknown>) {
+  const [isOpen, goOn] = [signal(), signal()]
+  const first = outbox.transaction(async (tx) => {
+    await tx.publish(event('first'))
+    isOpen.give()
+    await goOn.promise
+  })
+  await isOpen.promise
+  return { first, goOn }
+}
+
 const drivers: { name: string; open?: SqliteDriver['open']; connect(file: string): Begin }[] = [
   { name: '@libsql/client', connect: asynchronous },
   ...sqliteDrivers()
@@ -69,13 +81,7 @@ describe.each(drivers)('Drizzle with $name', ({ open, connect }) => {
   it('waits for a transaction of the outbox itself, while everything else goes on', async () => {
     const { begin, newOutbox, committed } = await setup()
     const outbox = await newOutbox('outbox_event')
-    const [isOpen, goOn] = [signal(), signal()]
-    const first = outbox.transaction(async (tx) => {
-      await tx.publish(event('first'))
-      isOpen.give()
-      await goOn.promise
-    })
-    await isOpen.promise
+    const { first, goOn } = await openTransaction(outbox)
     let isOver = false
     const second = begin(outbox)(async (insert) => {
       await insert('row')
@@ -97,13 +103,7 @@ describe.each(drivers)('Drizzle with $name', ({ open, connect }) => {
   it('has given up on a lock, and the next transaction knows nothing of it', async () => {
     const { begin, newOutbox, committed } = await setup()
     const outbox = await newOutbox('outbox_event')
-    const [isOpen, goOn] = [signal(), signal()]
-    const first = outbox.transaction(async (tx) => {
-      await tx.publish(event('first'))
-      isOpen.give()
-      await goOn.promise
-    })
-    await isOpen.promise
+    const { first, goOn } = await openTransaction(outbox)
     const second = begin(outbox)(async (insert) => void (await insert('never')))
     second.catch(() => {})
     let now = performance.now()

@@ -15,10 +15,12 @@ import { started } from './support/started.js'
 
 const runner = { describe, it, beforeEach, afterEach }
 
+type Host = TransactionHost<pg.PoolClient, { isolation: string }>
+
 const busy = new WeakSet<pg.PoolClient>()
 
 /** The least that an ORM does: what the suite asks for, with nothing around it. */
-function hostOf(pool: pg.Pool): TransactionHost<pg.PoolClient, { isolation: string }> {
+function hostOf(pool: pg.Pool): Host {
   return {
     source: pool,
     async transaction(body, options) {
@@ -120,6 +122,71 @@ describe('a plain host', () => {
     // Both went hot: no poller comes by, and the places of the other attempts were given back.
     await handledAll('one of 3', 'two of 3')
     expect(handled).toHaveLength(2)
+  })
+
+  describe.each([
+    { code: 'COMMIT_UNKNOWN', fate: (tx: pg.PoolClient) => tx.query(LOSE_COMMIT) },
+    { code: 'TRANSACTION_ROLLED_BACK', fate: (tx: pg.PoolClient) => tx.query(BROKEN).catch(() => {}) },
+  ])('beside a transaction of another outbox that ends with $code', ({ code, fate }) => {
+    /** A transaction that tells what it learns of its end, by a host that is not quite the right one. */
+    async function world(
+      around: (begin: Host['transaction'], fails: () => Promise<void>) => Host['transaction'],
+    ) {
+      const [mine, other] = [
+        await started(database.world.createStore),
+        await started(database.world.createStore),
+      ]
+      const right = hostOf(pool)
+      const ofOther = other.outbox.transactionsOf(right)
+      const fails = () =>
+        ofOther(async (tx) => {
+          await other.publish('never')
+          await fate(tx)
+        })
+      const transaction = mine.outbox.transactionsOf<pg.PoolClient, { isolation: string }>({
+        ...right,
+        source: {},
+        transaction: around(right.transaction, fails),
+      })
+      const called: string[] = []
+      const run = (body: () => Promise<unknown>) =>
+        transaction(async (_tx, scope) => {
+          scope.afterCommit(() => called.push('committed'))
+          scope.afterRollback(() => called.push('rolled back'))
+          await mine.publish('one')
+          await body()
+        })
+      return { ...mine, fails, run, called }
+    }
+
+    it('knows that it was rolled back when that error ends its own body', async () => {
+      const { run, fails, called, names } = await world((begin) => begin)
+      await expect(run(fails)).rejects.toMatchObject({ code })
+      expect(called).toEqual(['rolled back'])
+      expect(await names()).toEqual([])
+    })
+
+    it('passes on what the ORM made of it', async () => {
+      const { run, fails, called } = await world(
+        (begin) => (body, options) =>
+          begin(body, options).catch((cause) => {
+            throw new Error('the ORM says no', { cause })
+          }),
+      )
+      await expect(run(fails)).rejects.toMatchObject({ message: 'the ORM says no', cause: { code } })
+      expect(called).toEqual(['rolled back'])
+    })
+
+    it('does not claim to be rolled back when it comes from the ORM behind the commit', async () => {
+      const { run, called, names } = await world((begin, fails) => async (body, options) => {
+        const result = await begin(body, options)
+        await fails()
+        return result
+      })
+      await expect(run(async () => {})).rejects.toMatchObject({ code: 'COMMIT_UNKNOWN', cause: { code } })
+      expect(called).toEqual([])
+      expect(await names()).toEqual(['one'])
+    })
   })
 
   it('says what is wrong with a tx that it does not know, and with a body that is missing', async () => {

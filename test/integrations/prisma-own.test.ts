@@ -233,3 +233,46 @@ describe('Prisma on PostgreSQL', () => {
     await handledAll('one')
   })
 })
+
+describe('Prisma on SQLite', () => {
+  /** Its adapter says that it is another one, where `adapterName` does. */
+  async function world(adapterName?: string) {
+    const { world, file, drop } = onSqlite.sqliteDatabase()
+    const { PrismaClient } = await import('../../.tmp/prisma/sqlite/index.js')
+    const adapter = new PrismaLibSql({ url: `file:${file}` })
+    const prisma = new PrismaClient({
+      adapter: adapterName ? Object.assign(adapter, { adapterName }) : adapter,
+    })
+    onTestFinished(async () => {
+      await prisma.$disconnect()
+      drop()
+    })
+    return { ...world, ...(await started(world.createStore)), prisma }
+  }
+  const isUnsupported = expect.objectContaining({ code: 'UNSUPPORTED' })
+
+  it('refuses an adapter that is not known to refuse late statements', async () => {
+    const { outbox, prisma } = await world('@prisma/adapter-better-sqlite3')
+    expect(() => prismaTransactions(outbox, prisma)).toThrow(/use @prisma\/adapter-libsql/)
+    expect(() => prismaTransactions(outbox, prisma)).toThrow(isUnsupported)
+  })
+
+  it('refuses the first event when it cannot tell which adapter there is', async () => {
+    const { outbox, prisma, publish, committed, handledAll } = await world()
+    const $transaction = prisma.$transaction.bind(prisma) as typeof prisma.$transaction
+    const transaction = prismaTransactions(outbox, { $transaction })
+    const [id, nothing] = [newId(), newId()]
+    const result = transaction((tx) => Promise.all([tx.business.create({ data: { id } }), publish('never')]))
+    await expect(result).rejects.toEqual(isUnsupported)
+    await transaction((tx) => tx.business.create({ data: { id: nothing } }))
+    expect(await committed([id, nothing])).toEqual([nothing])
+    await handledAll()
+  })
+
+  it('takes a client that was extended', async () => {
+    const { outbox, prisma, publish, handledAll } = await world()
+    const transaction = prismaTransactions(outbox, prisma.$extends({ client: { answer: () => 42 } }))
+    await transaction(() => publish('one'))
+    await handledAll('one')
+  })
+})

@@ -2,10 +2,9 @@ import { PrismaLibSql } from '@prisma/adapter-libsql'
 import { PrismaMariaDb } from '@prisma/adapter-mariadb'
 import { PrismaPg } from '@prisma/adapter-pg'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, inject, it } from 'vitest'
-import type { PrismaClient as Mysql, Prisma as MysqlPrisma } from '../../.tmp/prisma/mysql/index.js'
-import type { PrismaClient as Postgres, Prisma as PostgresPrisma } from '../../.tmp/prisma/postgres/index.js'
-import type { PrismaClient as Sqlite, Prisma as SqlitePrisma } from '../../.tmp/prisma/sqlite/index.js'
+import type { Prisma, PrismaClient } from '../../.tmp/prisma/postgres/index.js'
 import { makePrismaClients } from '../../scripts/prisma-clients.mjs'
+import type { TransactionsOf } from '../../src/index.js'
 import { transactionConformance } from '../../src/testing/index.js'
 import { prismaTransactions } from '../../src/transactions/prisma.js'
 import * as onMysql from './support/mysql.js'
@@ -18,10 +17,20 @@ const transactionOptions = { maxWait: 20_000, timeout: 20_000 }
 
 beforeAll(makePrismaClients)
 
+type Tx = Prisma.TransactionClient
+
+/** What is the same on every database; the clients that were generated for them differ in nothing that is used here. */
+const sameFor = (prisma: PrismaClient, broken: string) => ({
+  transactionsOf: (outbox: TransactionsOf) => prismaTransactions(outbox, prisma),
+  insert: (tx: Tx, id: string) => tx.business.create({ data: { id } }),
+  execute: (tx: Tx, statement: string) => tx.$executeRawUnsafe(statement),
+  fail: (tx: Tx) => tx.$queryRawUnsafe(broken),
+  savepoint: (tx: Tx, body: (inner: Tx) => Promise<void>) => tx.$transaction(body),
+})
+
 describe('Prisma on PostgreSQL', () => {
-  type Tx = PostgresPrisma.TransactionClient
   let database: onPostgres.Database
-  let prisma: Postgres
+  let prisma: PrismaClient
   beforeAll(async () => {
     const { PrismaClient } = await import('../../.tmp/prisma/postgres/index.js')
     database = await onPostgres.postgresDatabase()
@@ -38,12 +47,8 @@ describe('Prisma on PostgreSQL', () => {
     runner,
     createWorld: async () => ({
       ...database.world,
-      transactionsOf: (outbox) => prismaTransactions(outbox, prisma),
+      ...sameFor(prisma, onPostgres.BROKEN),
       openAtOnce: onPostgres.POOL,
-      insert: (tx: Tx, id: string) => tx.business.create({ data: { id } }),
-      execute: (tx: Tx, statement: string) => tx.$executeRawUnsafe(statement),
-      fail: (tx: Tx) => tx.$queryRawUnsafe(onPostgres.BROKEN),
-      savepoint: (tx: Tx, body: (inner: Tx) => Promise<void>) => tx.$transaction(body),
       options: {
         value: { isolationLevel: 'Serializable' as const },
         expected: 'serializable',
@@ -57,9 +62,8 @@ describe('Prisma on PostgreSQL', () => {
 
 const mysqlUrl = inject('mysqlUrl')
 describe.skipIf(!mysqlUrl)('Prisma on MariaDB', () => {
-  type Tx = MysqlPrisma.TransactionClient
   let database: onMysql.Database
-  let prisma: Mysql
+  let prisma: PrismaClient
   beforeAll(async () => {
     const { PrismaClient } = await import('../../.tmp/prisma/mysql/index.js')
     database = await onMysql.mysqlDatabase(mysqlUrl ?? '')
@@ -72,7 +76,7 @@ describe.skipIf(!mysqlUrl)('Prisma on MariaDB', () => {
       database: pathname.slice(1),
       connectionLimit: onPostgres.POOL,
     })
-    prisma = new PrismaClient({ adapter, transactionOptions })
+    prisma = new PrismaClient({ adapter, transactionOptions }) as unknown as typeof prisma
   })
   afterAll(async () => {
     await prisma?.$disconnect()
@@ -84,12 +88,8 @@ describe.skipIf(!mysqlUrl)('Prisma on MariaDB', () => {
     runner,
     createWorld: async () => ({
       ...database.world,
-      transactionsOf: (outbox) => prismaTransactions(outbox, prisma),
+      ...sameFor(prisma, onMysql.BROKEN),
       openAtOnce: onPostgres.POOL,
-      insert: (tx: Tx, id: string) => tx.business.create({ data: { id } }),
-      execute: (tx: Tx, statement: string) => tx.$executeRawUnsafe(statement),
-      fail: (tx: Tx) => tx.$queryRawUnsafe(onMysql.BROKEN),
-      savepoint: (tx: Tx, body: (inner: Tx) => Promise<void>) => tx.$transaction(body),
       options: {
         value: { isolationLevel: 'Serializable' as const },
         expected: 'SERIALIZABLE',
@@ -104,14 +104,13 @@ describe.skipIf(!mysqlUrl)('Prisma on MariaDB', () => {
 })
 
 describe('Prisma on SQLite', () => {
-  type Tx = SqlitePrisma.TransactionClient
   let database: onSqlite.Database
-  let prisma: Sqlite
+  let prisma: PrismaClient
   beforeAll(async () => {
     const { PrismaClient } = await import('../../.tmp/prisma/sqlite/index.js')
     database = onSqlite.sqliteDatabase()
     const adapter = new PrismaLibSql({ url: `file:${database.file}` })
-    prisma = new PrismaClient({ adapter, transactionOptions })
+    prisma = new PrismaClient({ adapter, transactionOptions }) as unknown as typeof prisma
   })
   afterAll(async () => {
     await prisma?.$disconnect()
@@ -123,11 +122,7 @@ describe('Prisma on SQLite', () => {
     runner,
     createWorld: async () => ({
       ...database.world,
-      transactionsOf: (outbox) => prismaTransactions(outbox, prisma),
-      insert: (tx: Tx, id: string) => tx.business.create({ data: { id } }),
-      execute: (tx: Tx, statement: string) => tx.$executeRawUnsafe(statement),
-      fail: (tx: Tx) => tx.$queryRawUnsafe(onSqlite.BROKEN),
-      savepoint: (tx: Tx, body: (inner: Tx) => Promise<void>) => tx.$transaction(body),
+      ...sameFor(prisma, onSqlite.BROKEN),
     }),
   })
 })

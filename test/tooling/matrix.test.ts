@@ -1,6 +1,9 @@
+import fs from 'node:fs'
+import path from 'node:path'
 import { expect, it } from 'vitest'
 import { countSuites, integrationsOf, matrixOf } from '../../scripts/matrix.mjs'
 
+const folder = path.resolve(import.meta.dirname, '../integrations')
 const test = (status: string, ...ancestorTitles: string[]) => ({ status, ancestorTitles })
 const report = (...assertionResults: ReturnType<typeof test>[]) => countSuites([{ assertionResults }])
 
@@ -46,8 +49,9 @@ it('prints a row for each subject, and finds cells that are empty without a reas
   ])
 })
 
+const orm = (title: string, status = 'passed') => test(status, `transaction conformance: ${title}`, 'theme')
+
 it('prints which integration serves which database, over all drivers and versions of Node', () => {
-  const orm = (title: string, status = 'passed') => test(status, `transaction conformance: ${title}`, 'theme')
   const runs = new Map([
     ['v20.1.0', report(orm('MyOrm with a, PostgreSQL'), orm('MyOrm with b, PostgreSQL', 'failed'))],
     [
@@ -60,6 +64,8 @@ it('prints which integration serves which database, over all drivers and version
     lines: [
       'Transactions  PostgreSQL          MariaDB                        SQLite',
       'MyOrm         2 passed, 1 FAILED  missing (0 passed, 1 skipped)  – (it cannot)',
+      '  with a      2 passed',
+      '  with b      0 passed, 1 FAILED',
     ],
     // It was skipped as a whole: nothing is known about it.
     empty: ['transaction conformance of MyOrm on MariaDB'],
@@ -70,6 +76,63 @@ it('prints which integration serves which database, over all drivers and version
     'transaction conformance of other on MariaDB',
     'transaction conformance of other on SQLite',
   ])
+})
+
+it('misses a driver whose suite has vanished, or was skipped as a whole', () => {
+  const drivers = { MyOrm: { PostgreSQL: ['a', 'b', 'c'], SQLite: ['better-sqlite3'], MariaDB: ['d'] } }
+  const ran = [
+    orm('MyOrm with a, PostgreSQL'),
+    orm('MyOrm with c, PostgreSQL', 'skipped'),
+    orm('MyOrm, SQLite'),
+  ]
+  const absent = [{ integration: 'my-orm', database: 'MariaDB', reason: 'not yet' }]
+  expect(integrationsOf(new Map([['v20.1.0', report(...ran)]]), ['my-orm'], absent, drivers)).toEqual({
+    lines: [
+      'Transactions           PostgreSQL                     MariaDB      SQLite',
+      'MyOrm                  1 passed, 1 skipped            – (not yet)  1 passed',
+      '  with a               1 passed',
+      '  with b               missing',
+      '  with c               missing (0 passed, 1 skipped)',
+      '  with better-sqlite3                                              – (needs Node 22)',
+      '  with d                                              missing',
+    ],
+    empty: [
+      'transaction conformance of MyOrm with b on PostgreSQL',
+      'transaction conformance of MyOrm with c on PostgreSQL',
+    ],
+  })
+  // It can run on the other Node, and so it must have.
+  const runs = new Map([
+    ['v20.1.0', report(...ran)],
+    ['v24.1.0', report(...ran)],
+  ])
+  expect(integrationsOf(runs, ['my-orm'], absent, drivers).empty).toContain(
+    'transaction conformance of MyOrm with better-sqlite3 on SQLite',
+  )
+})
+
+it('expects drivers of each integration on each database where the suites name one', () => {
+  const sources = fs
+    .readdirSync(folder)
+    .filter((name) => name.endsWith('.test.ts'))
+    .map((name) => fs.readFileSync(path.join(folder, name), 'utf8'))
+  const titles = sources.flatMap((text) =>
+    [...text.matchAll(/name: ['`](\w+ with .+, \w+)['`]/g)].map((match) => match[1] as string),
+  )
+  // Of which nothing is absent.
+  const ANY_NODE = 'v22.1.0'
+  const sqlite = ['libsql', 'better-sqlite3']
+  const subjects = titles.flatMap((title) =>
+    title.includes('$') ? sqlite.map((name) => title.replace(/\$\{\w+\}/, name)) : [title],
+  )
+  expect(subjects.length).toBeGreaterThan(15)
+  for (const subject of subjects) {
+    const others = subjects.filter((other) => other !== subject).map((other) => orm(other))
+    const [, name, driver, database] = /^(\w+) with (.+), (\w+)$/.exec(subject) ?? []
+    const left = orm(`${name}, ${database}`)
+    const { empty } = integrationsOf(new Map([[ANY_NODE, report(left, ...others)]]), [], [])
+    expect(empty).toContain(`transaction conformance of ${name} with ${driver} on ${database}`)
+  }
 })
 
 it('prints nothing when no suite was run', () => {

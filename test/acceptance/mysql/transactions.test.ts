@@ -222,4 +222,34 @@ onMysql('transactions', () => {
     await again
     expect((await rowsOf(pool)).map((row) => row.event_id)).toEqual(['a', 'b', 'c', 'f'])
   })
+
+  it('of two batches at once in one transaction the one that fails takes no row of the other along', async () => {
+    const { outbox, pool } = await newWorld()
+    await outbox.transaction((tx) => tx.publish({ type: 'taken', eventId: 'failing-2499' }))
+    // More than two statements each: the failing one has written two when it finds the id that is taken.
+    const batch = (name: string) =>
+      Array.from({ length: 2_500 }, (_, n) => ({ type: 'many', eventId: `${name}-${n}`, payload: n }))
+    const idsOf = (name: string) => batch(name).map((event) => event.eventId)
+    for (const names of [
+      ['failing', 'whole'],
+      ['more', 'failing'],
+    ]) {
+      await outbox.transaction(async (tx) => {
+        const results = await Promise.allSettled(names.map((name) => tx.publishAll(batch(name))))
+        const isDuplicate = expect.objectContaining({ code: 'DUPLICATE_EVENT' })
+        expect(results).toEqual(
+          names.map((name) =>
+            name === 'failing'
+              ? { status: 'rejected', reason: isDuplicate }
+              : { status: 'fulfilled', value: idsOf(name) },
+          ),
+        )
+        await tx.publish({ type: 'after', eventId: `after-${names.join('-')}` })
+      })
+    }
+    const written = (await rowsOf(pool)).map((row) => row.event_id)
+    const single = ['failing-2499', 'after-failing-whole', 'after-more-failing']
+    const expected = [...single, ...idsOf('whole'), ...idsOf('more')]
+    expect(written.toSorted()).toEqual(expected.toSorted())
+  })
 })
