@@ -34,6 +34,21 @@ describe('a transaction', () => {
     expect(await ids()).toEqual([])
   })
 
+  it('is rolled back for certain when another one, in its body, has an unknown end', async () => {
+    const { outbox } = world()
+    const other = new CommitUnknownError(new Error('the line is dead'))
+    let isTold = false
+    const running = outbox.transaction(async (tx) => {
+      tx.afterRollback(() => {
+        isTold = true
+      })
+      throw other
+    })
+    await expect(running).rejects.toBe(other)
+    await turns()
+    expect(isTold).toBe(true)
+  })
+
   it('refuses everything once it has ended, and writes nothing', async () => {
     const { outbox, ids } = world()
     for (const fails of [false, true]) {

@@ -82,6 +82,7 @@ export class TransactionScope<Client> implements Transaction<Client> {
     let scope = undefined as TransactionScope<Client> | undefined
     let present: readonly Pending[] = []
     let rung = false
+    let thrown: { readonly error: unknown } | undefined
     let result: T
     try {
       result = await begin(async (session) => {
@@ -89,13 +90,18 @@ export class TransactionScope<Client> implements Transaction<Client> {
         if (scope) scope.#fail(true)
         const current = new TransactionScope(shared, session, new Ledger(), null)
         scope = current
-        const value = await current.#runBody(body)
+        const value = await current.#runBody(body).catch((error) => {
+          thrown = { error }
+          throw error
+        })
         present = await current.#close()
         rung = shared.publisher.ringWith(session, present)
         return value
       })
     } catch (error) {
-      if (scope) scope.#fail(!(error instanceof CommitUnknownError))
+      // Out of the body it tells of a transaction with another outbox; an ORM's own are told apart where they come from.
+      const isOfAnother = !scope?.host && thrown?.error === error
+      if (scope) scope.#fail(isOfAnother || !(error instanceof CommitUnknownError))
       throw error
     }
     if (scope) scope.#succeed(present, rung)
