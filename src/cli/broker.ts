@@ -1,0 +1,119 @@
+import type { BrokerBus } from '../bus/broker-bus.js'
+import type { BusOptions } from '../bus/settings.js'
+import { type KafkajsClient, kafkaBus } from '../buses/kafka.js'
+import { type NatsConnection, natsBus } from '../buses/nats.js'
+import { type AmqpConnection, rabbitmqBus } from '../buses/rabbitmq.js'
+import { type RedisClient, redisBus } from '../buses/redis.js'
+import type { Logger } from '../observe/logger.js'
+import { loadDriver, member } from './drivers.js'
+import { UsageError } from './errors.js'
+
+export interface Broker {
+  readonly bus: BrokerBus
+  /** Its kind; the URL may hold a password. */
+  readonly title: string
+  close(): Promise<void>
+}
+
+interface BrokerOptions {
+  /** The stream, exchange or topic. */
+  readonly destination: string
+  readonly logger: Logger
+}
+
+type Make<T> = new (...args: readonly unknown[]) => T
+
+/** A bus on the broker of a URL, with the driver that the project has. */
+export async function openBroker(url: string, options: BrokerOptions): Promise<Broker> {
+  const scheme = /^([a-z]+):\/\//.exec(url)?.[1] ?? ''
+  const open = Object.hasOwn(OPEN, scheme) ? OPEN[scheme] : undefined
+  if (!open)
+    throw new UsageError(
+      '--to must begin with redis://, rediss://, nats://, tls://, amqp://, amqps:// or kafka://.',
+    )
+  return open(url, options)
+}
+
+type Open = (url: string, options: BrokerOptions) => Promise<Broker>
+
+const OPEN: Readonly<Record<string, Open>> = {
+  redis: openRedis,
+  rediss: openRedis,
+  nats: openNats,
+  tls: openNats,
+  amqp: openRabbitmq,
+  amqps: openRabbitmq,
+  kafka: openKafka,
+}
+
+/** Redis clients of both libraries tell of a lost connection by this event, and connect again. */
+interface Emitter {
+  on(event: 'error', listener: () => void): unknown
+}
+
+async function openRedis(url: string, { destination, logger }: BrokerOptions): Promise<Broker> {
+  const { name, modules } = await loadDriver('Redis', [['redis'], ['ioredis']])
+  const options = { stream: destination, logger }
+  if (name === 'ioredis') {
+    const client = new (member<Make<RedisClient & Emitter & { quit(): Promise<unknown> }>>(
+      modules[0],
+      'Redis',
+    ))(url)
+    client.on('error', () => {})
+    return { title: 'Redis', ...closing(redisBus(client, options), () => client.quit()) }
+  }
+  type Client = RedisClient & Emitter & { connect(): Promise<unknown>; close(): Promise<unknown> }
+  const client = member<(options: object) => Client>(modules[0], 'createClient')({ url })
+  client.on('error', () => {})
+  await client.connect()
+  return { title: 'Redis', ...closing(redisBus(client, options), () => client.close()) }
+}
+
+async function openNats(url: string, { destination, logger }: BrokerOptions): Promise<Broker> {
+  const { modules } = await loadDriver('NATS', [['@nats-io/transport-node']])
+  type Connect = (options: object) => Promise<NatsConnection & { close(): Promise<void> }>
+  const servers = url.split(',')
+  const connection = await member<Connect>(modules[0], 'connect')({ servers, maxReconnectAttempts: -1 })
+  const bus = natsBus(connection, { stream: destination, logger })
+  return { title: 'NATS JetStream', ...closing(bus, () => connection.close()) }
+}
+
+async function openRabbitmq(url: string, { destination, logger }: BrokerOptions): Promise<Broker> {
+  const { modules } = await loadDriver('RabbitMQ', [['amqplib']])
+  const connect = member<(url: string) => Promise<AmqpConnection>>(modules[0], 'connect')
+  const bus = rabbitmqBus(() => connect(url), { exchange: destination, logger })
+  return { title: 'RabbitMQ', ...closing(bus) }
+}
+
+async function openKafka(url: string, { destination, logger }: BrokerOptions): Promise<Broker> {
+  const brokers = url.slice('kafka://'.length).replace(/\/$/, '').split(',')
+  const { name, modules } = await loadDriver('Kafka', [['@platformatic/kafka'], ['kafkajs']].filter(canRun))
+  const options: BusOptions & { topic: string } = { topic: destination, logger }
+  if (name === 'kafkajs') {
+    const Kafka = member<Make<KafkajsClient>>(modules[0], 'Kafka')
+    // Its own log would mix with ours; its level 0 is none.
+    return {
+      title: 'Kafka',
+      ...closing(kafkaBus(new Kafka({ clientId: 'aftercommit', brokers, logLevel: 0 }), options)),
+    }
+  }
+  const connection = { clientId: 'aftercommit', bootstrapBrokers: brokers }
+  const classes = modules[0] as unknown as Omit<
+    Parameters<typeof kafkaBus>[0] & { Producer: never },
+    'connection'
+  >
+  return { title: 'Kafka', ...closing(kafkaBus({ ...classes, connection } as never, options)) }
+}
+
+/** @platformatic/kafka needs a newer Node than we do. */
+function canRun([name]: readonly string[]): boolean {
+  return name !== '@platformatic/kafka' || Number(process.versions.node.split('.')[0]) >= 22
+}
+
+function closing(bus: BrokerBus, closeClient: () => Promise<unknown> = async () => {}) {
+  const close = async () => {
+    await bus.stop()
+    await closeClient().catch(() => {})
+  }
+  return { bus, close }
+}

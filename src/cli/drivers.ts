@@ -1,0 +1,49 @@
+import { createRequire } from 'node:module'
+import path from 'node:path'
+import { pathToFileURL } from 'node:url'
+import { UsageError } from './errors.js'
+
+/**
+ * The first of these packages that the project in the current folder has, or else one beside this package. Each name may
+ * need others with it: `['redis']`, `['@nats-io/transport-node', '@nats-io/jetstream']`.
+ */
+export async function loadDriver(
+  what: string,
+  choices: readonly (readonly string[])[],
+): Promise<{ readonly name: string; readonly modules: readonly Record<string, unknown>[] }> {
+  for (const names of choices) {
+    const files = names.map(locate)
+    if (files.some((file) => file === undefined)) continue
+    const modules = await Promise.all(
+      files.map((file) => import(String(file)) as Promise<Record<string, unknown>>),
+    )
+    return { name: String(names[0]), modules }
+  }
+  const install = choices.map((names) => `npm install ${names.join(' ')}`).join(', or ')
+  throw new UsageError(`${what} needs a driver, which is not installed here: ${install}.`)
+}
+
+function locate(name: string): string | undefined {
+  if (name.startsWith('node:')) return isBuiltin(name) ? name : undefined
+  for (const from of [path.join(process.cwd(), 'x.js'), import.meta.url]) {
+    try {
+      return pathToFileURL(createRequire(from).resolve(name)).href
+    } catch {}
+  }
+  return undefined
+}
+
+function isBuiltin(name: string): boolean {
+  try {
+    createRequire(import.meta.url).resolve(name)
+    return process.getBuiltinModule?.(name) !== undefined
+  } catch {
+    return false
+  }
+}
+
+/** A class or function of a module, whether it is one of ESM or of CommonJS. */
+export function member<T>(module: Record<string, unknown> | undefined, name: string): T {
+  const inner = module?.default as Record<string, unknown> | undefined
+  return (module?.[name] ?? inner?.[name] ?? inner) as T
+}
