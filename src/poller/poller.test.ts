@@ -216,25 +216,43 @@ describe('Poller', () => {
     })
   })
 
-  it('tries rows of a process that died one at a time', async () => {
-    const { worker, clock, store, publish, stop } = world({ dispatcher: { concurrency: 4 } })
-    await publish(3)
-    const accept = { names: [], versions: [], prefixes: [''] }
-    const bounds = { limit: 10, maxBytes: 1e9, fromSeq: 0, suspects: 0, skipRecentMs: 0 }
-    await store.claim({ token: 'gone:1', leaseMs: 100, accept, ...bounds })
-    await clock.advance(200)
-    let running = 0
-    let most = 0
-    let handled = 0
+  it('tries rows of a process that died one at a time at first, then in groups that grow', async () => {
+    const { worker, clock, publish, vanishWith, stop } = world({ dispatcher: { concurrency: 100 } })
+    await publish(100)
+    await vanishWith(100)
+    const together: number[] = []
     worker.on('a', 'note', async () => {
-      most = Math.max(most, ++running)
-      await new Promise((resolve) => setImmediate(resolve))
-      running--
-      handled++
+      const last = together.length - 1
+      together[last] = (together[last] ?? 0) + 1
+      await new Promise((resolve) => clock.setTimer(() => resolve(together.push(0)), 50))
     })
+    together.push(0)
     await worker.start()
     await clock.advance(30_000)
-    expect({ most, handled }).toEqual({ most: 1, handled: 3 })
+    expect(together.filter((count) => count > 0)).toEqual([1, 2, 4, 8, 16, 32, 32, 5])
+    await stop()
+  })
+
+  it('tries rows alone that were in a group that died, or alone when their process did', async () => {
+    const { worker, clock, store, publish, vanishWith, stop } = world({ dispatcher: { concurrency: 100 } })
+    await publish(13)
+    await vanishWith(3)
+    await vanishWith(2, 2)
+    await vanishWith(1, 1)
+    await vanishWith(10)
+    let running = 0
+    const beside = new Map<string, number>()
+    worker.on('a', 'note', async ({ eventId }) => {
+      beside.set(eventId, ++running)
+      await new Promise((resolve) => clock.setTimer(() => resolve(running--), 50))
+    })
+    const suspects = (await store.list({ limit: 20 })).filter((row) => /:so(lo|me)$/.test(row.lockedBy ?? ''))
+    expect(suspects).toHaveLength(3)
+    await worker.start()
+    await clock.advance(30_000)
+    expect(suspects.map(({ eventId }) => beside.get(eventId))).toEqual([1, 1, 1])
+    expect([...beside.values()].filter((count) => count > 1)).not.toEqual([])
+    expect((await store.list({ status: 'DONE', limit: 20 })).length).toBe(13)
     await stop()
   })
 

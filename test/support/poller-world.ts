@@ -42,5 +42,12 @@ export function pollerWorld(
     )
     await writer.transaction((tx) => tx.publishAll(events))
   }
-  return { clock, store, claims, ordered, writer, worker, publish, publishOrdered, stop }
+  /** A process that claims so many, or so many of those whose owner vanished, and is never seen again. */
+  const vanishWith = async (limit: number, suspects = 0) => {
+    const accept = { names: [], versions: [], prefixes: [''] }
+    const bounds = { limit, maxBytes: 1e9, fromSeq: 0, suspects, skipRecentMs: 0 }
+    await store.claim({ token: `gone:${clock.monotonic()}`, leaseMs: 100, accept, ...bounds })
+    await clock.advance(200)
+  }
+  return { clock, store, claims, ordered, writer, worker, publish, publishOrdered, vanishWith, stop }
 }
