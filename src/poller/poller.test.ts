@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { pollerWorld as world } from '../../test/support/poller-world.js'
+import { crowdedWorld, pollerWorld as world } from '../../test/support/poller-world.js'
 import { fixedDelay } from '../core/backoff.js'
 import { gate } from '../testing/store-conformance/fixtures.js'
 import { createTestOutbox } from '../testing/test-outbox.js'
@@ -175,45 +175,28 @@ describe('Poller', () => {
   })
 
   it('claims no more than the cold queue has room for, and goes on when there is room', async () => {
-    const { worker, clock, publish, stop, store } = world({
-      dispatcher: { concurrency: 1, coldQueueSize: 10 },
-      poller: { batchSize: 5 },
-    })
-    const run = gate()
-    let handled = 0
-    worker.on('a', 'note', async () => {
-      await run.opened
-      handled++
-    })
+    const { worker, clock, publish, stop, run, leased, handled } = crowdedWorld()
     await publish(100)
     await worker.start()
     await clock.advance(1_000)
-    const leased = (await store.list({ limit: 1_000 })).filter((row) => row.lockedBy !== null)
-    expect(leased.length).toBeLessThanOrEqual(11)
+    expect(await leased()).toBeLessThanOrEqual(11)
     run.open()
     await clock.advance(1_000)
-    expect(handled).toBe(100)
+    expect(handled()).toBe(100)
     await stop()
   })
 
   // When its alarm rings while it waits for room it claims one row after the other, with no pause between them.
   it('does not claim at all while the cold queue has no room, however long that is', async () => {
-    const { worker, clock, publish, claims, store } = world({
-      dispatcher: { concurrency: 1, coldQueueSize: 10 },
-      poller: { batchSize: 5 },
-    })
-    worker.on('a', 'note', () => new Promise(() => {}))
+    const { worker, clock, publish, claims, leased } = crowdedWorld()
     await worker.start()
     await clock.advance(1_000)
     await publish(100)
     await clock.advance(100)
     const before = claims.length
     await clock.advance(20_000)
-    const leased = (await store.list({ limit: 1_000 })).filter((row) => row.lockedBy !== null)
-    expect({ leased: leased.length <= 11, claims: claims.length - before }).toEqual({
-      leased: true,
-      claims: 0,
-    })
+    expect(await leased()).toBeLessThanOrEqual(11)
+    expect(claims.length - before).toBe(0)
   })
 
   it('tries rows of a process that died one at a time at first, then in groups that grow', async () => {

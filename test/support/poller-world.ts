@@ -1,4 +1,5 @@
 import { memoryStore } from '../../src/stores/memory/index.js'
+import { gate } from '../../src/testing/store-conformance/fixtures.js'
 import { createTestOutbox, type TestOutboxOptions } from '../../src/testing/test-outbox.js'
 import { VirtualClock } from '../../src/testing/virtual-clock.js'
 
@@ -50,4 +51,21 @@ export function pollerWorld(
     await clock.advance(200)
   }
   return { clock, store, claims, ordered, writer, worker, publish, publishOrdered, vanishWith, stop }
+}
+
+/** Its cold queue has little room, and its handler waits for the gate. */
+export function crowdedWorld() {
+  const poller = pollerWorld({
+    dispatcher: { concurrency: 1, coldQueueSize: 10 },
+    poller: { batchSize: 5 },
+  })
+  const run = gate()
+  let handled = 0
+  poller.worker.on('a', 'note', async () => {
+    await run.opened
+    handled++
+  })
+  const leased = async () =>
+    (await poller.store.list({ limit: 1_000 })).filter((row) => row.lockedBy !== null).length
+  return { ...poller, run, leased, handled: () => handled }
 }
