@@ -74,7 +74,10 @@ export interface ClaimRequest {
   readonly fromSeq: number
   /** Of the delayed and retried rows only those that came due within this time; null for all. */
   readonly dueWithinMs?: number | null
-  /** Take at most this many rows whose lease ran out, because their process died or lost it. */
+  /**
+   * Take at most this many rows whose lease ran out, because their process died or lost it. One is tried alone, and
+   * charged when it loses that lease too. Several are a group, of rows that were in none and never alone.
+   */
   readonly suspects: number
   /** Rows younger than this are left alone. */
   readonly skipRecentMs: number

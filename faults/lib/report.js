@@ -65,22 +65,7 @@ export function failureText(report) {
 export function toText(reports, about) {
   const totals = totalsOf(reports)
   return [
-    ...table(
-      [
-        'fault',
-        'store',
-        'rounds',
-        'failed',
-        'strikes',
-        'missed',
-        'events',
-        'kills',
-        'cuts',
-        'duplicates',
-        'recovery p50/max',
-      ],
-      groupsOf(reports).map(cellsOf),
-    ),
+    ...table(HEAD, groupsOf(reports).map(cellsOf)),
     '',
     ...factsOf(totals, about),
     '',
@@ -91,6 +76,11 @@ export function toText(reports, about) {
     }),
   ].join('\n')
 }
+
+const HEAD = [
+  ...['fault', 'store', 'rounds', 'failed', 'strikes', 'missed', 'events', 'kills', 'cuts', 'duplicates'],
+  'recovery p50 / max',
+]
 
 function cellsOf(group) {
   const { fault, store, rounds, failed, strikes, missed, committed, kills, cuts, duplicates, recoveryMs } =
@@ -123,19 +113,6 @@ function table(head, rows) {
 export function toMarkdown(reports, about) {
   const totals = totalsOf(reports)
   const row = (cells) => `| ${cells.join(' | ')} |`
-  const head = [
-    'fault',
-    'store',
-    'rounds',
-    'failed',
-    'strikes',
-    'missed',
-    'events',
-    'kills',
-    'cuts',
-    'duplicates',
-    'recovery p50 / max',
-  ]
   const verdicts = verdictsOf(totals).map(({ name, what, verdict, held = '', violated = '' }) =>
     row([name, what, verdict, held, violated]),
   )
@@ -146,8 +123,8 @@ export function toMarkdown(reports, about) {
     row(['---', '---', '---', '--:', '--:']),
     ...verdicts,
     '',
-    row(head),
-    row(head.map((_, at) => (at < 2 ? '---' : '--:'))),
+    row(HEAD),
+    row(HEAD.map((_, at) => (at < 2 ? '---' : '--:'))),
     ...groupsOf(reports).map((group) => row(cellsOf(group))),
     '',
   ].join('\n')

@@ -159,6 +159,57 @@ describe('Dispatcher: runs of an ordering key', () => {
     ])
   })
 
+  it('is put off while an earlier event of its key runs here without its lease, and others are not', async () => {
+    const { on, cold, settle, ends, outcomes, dispatcher } = dispatcherWorld()
+    const [first, other] = [gate(), gate()]
+    const started: string[] = []
+    on('note', (event) => {
+      started.push(event.eventId)
+      if (event.eventId === 'a1') return first.opened
+      return event.eventId === 'c1' ? other.opened : undefined
+    })
+    dispatcher.resume()
+    const a1 = run('a', 'a1')
+    cold(a1, run('c', 'c1'))
+    await settle()
+    a1.lose(new Error('lost'))
+    cold(run('a', 'a2', 'a3'), run('b', 'b1'), named('free'))
+    await settle()
+    expect(started).toEqual(['a1', 'c1', 'b1', 'free'])
+    expect(outcomes.filter((one) => one.outcome === 'release')).toMatchObject([
+      { eventId: 'a2', delayMs: 1_000 },
+      { eventId: 'a3', delayMs: 1_000 },
+    ])
+    first.open()
+    await settle()
+    cold(run('a', 'a2', 'a3'))
+    await settle()
+    expect(started).toEqual(['a1', 'c1', 'b1', 'free', 'a2', 'a3'])
+    expect(ends().slice(-2)).toEqual(['a2 done', 'a3 done'])
+  })
+
+  it('is put off as well where nobody knows yet that the lease is lost, and where a batch runs', async () => {
+    const { onBatch, cold, settle, ends, dispatcher } = dispatcherWorld()
+    const call = gate()
+    const started: string[] = []
+    onBatch('collect', { size: 2 }, (events) => {
+      started.push(events.map((one) => one.eventId).join('+'))
+      return call.opened
+    })
+    dispatcher.resume()
+    cold(run('a', 'a1'), run('b', 'b1'))
+    await settle()
+    cold(run('a', 'a2'), run('c', 'c1'), run('d', 'd1'))
+    await settle()
+    expect({ started, ends: ends() }).toEqual({ started: ['a1+b1'], ends: ['a2 release'] })
+    call.open()
+    await settle()
+    expect(started).toEqual(['a1+b1', 'c1+d1'])
+    cold(run('a', 'a2'), run('b', 'b2'))
+    await settle()
+    expect(started).toEqual(['a1+b1', 'c1+d1', 'a2+b2'])
+  })
+
   it('takes as many places in the queue as it has events, and gives them all back', async () => {
     const { on, cold, coldQueue, dispatcher, settle } = dispatcherWorld({ concurrency: 1 })
     const first = gate()

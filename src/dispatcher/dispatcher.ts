@@ -18,6 +18,7 @@ import type { Registration, Routes } from './routing.js'
 import type { Settler } from './settler.js'
 
 const NO_LANES: readonly Lane[] = []
+const NO_KEYS: ReadonlySet<string> = new Set()
 
 export interface DispatcherOptions {
   readonly instance: string
@@ -88,9 +89,13 @@ export class Dispatcher {
   /** Queues what a claim brought, of each run the first. What still runs here is put off; what has no room is given back, and while paused everything. */
   cold(deliveries: readonly Delivery[]): void {
     const { inFlight, cold, settler, metrics } = this.#options
+    // A key that can be claimed while it runs here has lost its lease, whether or not that is known by now.
+    const isOrdered = deliveries.some((one) => one.isOrdered)
+    const running = isOrdered ? inFlight.runningKeys() : NO_KEYS
     for (const delivery of deliveries) {
       const run = delivery.next === null ? [delivery] : delivery.run
-      if (this.#paused || run.some((one) => inFlight.has(one.event.eventId))) {
+      const runsHere = run.some((one) => inFlight.has(one.event.eventId)) || isOneOf(running, delivery)
+      if (this.#paused || runsHere) {
         const delayMs = this.#paused ? 0 : 1_000
         for (const one of run) settler.add(settlementOf(one, { outcome: 'release', delayMs }), one)
         continue
@@ -378,6 +383,10 @@ export class Dispatcher {
 
 async function notStarted(): Promise<{ thrown: unknown }> {
   return { thrown: new NotStarted() }
+}
+
+function isOneOf(keys: ReadonlySet<string>, { event }: Delivery): boolean {
+  return keys.size > 0 && event.orderingKey !== undefined && keys.has(event.orderingKey)
 }
 
 function wasHandledBy({ handledBy }: Delivery, { name }: Registration): boolean {

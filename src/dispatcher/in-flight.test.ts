@@ -3,9 +3,9 @@ import { event, gate } from '../testing/store-conformance/fixtures.js'
 import { Delivery } from './delivery.js'
 import { InFlight } from './in-flight.js'
 
-function delivery(eventId: string): Delivery {
+function delivery(eventId: string, orderingKey?: string): Delivery {
   return new Delivery({
-    event: event({ eventId }),
+    event: event({ eventId, orderingKey }),
     token: 'test:1',
     leasedUntil: 30_000,
     attempts: 0,
@@ -98,6 +98,23 @@ describe('InFlight', () => {
     await settled()
     expect([inFlight.ended(abandoned), inFlight.ended(abandoned)]).toEqual([true, false])
     expect(told()).toEqual([])
+  })
+
+  it('knows the ordering keys that run here, also without their lease, until the run has ended', () => {
+    const inFlight = new InFlight()
+    const [running, lost, abandoned] = [delivery('a', 'k'), delivery('b', 'l'), delivery('c', 'm')]
+    for (const one of [running, lost, abandoned, delivery('d')]) {
+      one.running = true
+      inFlight.add(one)
+    }
+    inFlight.add(delivery('e', 'queued'))
+    lost.lose(new Error('lost'))
+    inFlight.abandon(abandoned)
+    inFlight.remove(abandoned)
+    expect([...inFlight.runningKeys()]).toEqual(['k', 'l', 'm'])
+    for (const one of [running, lost]) one.running = false
+    inFlight.ended(abandoned)
+    expect([...inFlight.runningKeys()]).toEqual([])
   })
 
   it('does not wait for runs that were given up: they hold no lease', async () => {

@@ -5,7 +5,7 @@ export interface Overdue extends Pick<Delivery, 'event' | 'startedAt' | 'stuckRe
 
 /**
  * Everything this process holds a lease of, and what still runs although its lease or its time is over. An event
- * id that is in here is not started a second time.
+ * id that is in here is not started a second time, and nothing of an ordering key beside a run of it.
  */
 export class InFlight {
   readonly #held = new Map<string, Delivery>()
@@ -42,6 +42,18 @@ export class InFlight {
 
   values(): IterableIterator<Delivery> {
     return this.#held.values()
+  }
+
+  /** Looks at everything that is held: once for a claim, not for each event. */
+  runningKeys(): ReadonlySet<string> {
+    const keys = new Set<string>()
+    for (const { running, event } of this.#held.values()) {
+      if (running && event.orderingKey !== undefined) keys.add(event.orderingKey)
+    }
+    for (const { event } of this.#abandoned.values()) {
+      if (event.orderingKey !== undefined) keys.add(event.orderingKey)
+    }
+    return keys
   }
 
   /** Calls that were given up and have not ended. */

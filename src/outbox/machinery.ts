@@ -332,7 +332,7 @@ export class Machinery<Client> {
 
   #forget(delivery: Delivery): void {
     this.#inFlight.remove(delivery)
-    if (delivery.suspect) this.poller.soloEnded(delivery)
+    if (delivery.suspect) this.poller.triedEnded(delivery)
   }
 
   #onSettled(delivery: Delivery | null, settlement: Settlement, settled: boolean): void {

@@ -247,42 +247,74 @@ describe('ordering keys and a stop', () => {
   })
 })
 
+/** One instance that can be cut off and holds its first event until the gate opens, and another beside it. */
+async function cutOffWorld() {
+  let down = false
+  const clock = new VirtualClock()
+  const store = memoryStore({ clock })
+  const flaky = new Proxy(store, {
+    get(target, name) {
+      const value: unknown = Reflect.get(target, name, target)
+      if (name !== 'renewIfLeased' && name !== 'settleIfLeased') return value
+      return async (...args: unknown[]) => {
+        if (down) throw new Error('down')
+        return (value as (...args: unknown[]) => unknown).apply(target, args)
+      }
+    },
+  })
+  const started: string[] = []
+  const first = gate()
+  const cutOff = createTestOutbox({ clock, store: flaky, poller: { leaseMs: 3_000 } })
+  cutOff.on(Moved, 'note', async (event) => {
+    started.push(`cut off ${nameOf(event)}`)
+    if (nameOf(event) === 'a1') await first.opened
+  })
+  const other = createTestOutbox({ clock, store, poller: { leaseMs: 3_000 } })
+  other.on(Moved, 'note', (event) => void started.push(`other ${nameOf(event)}`))
+  await cutOff.start()
+  await publish(cutOff, 'a1 a2 a3')
+  await clock.advance(10)
+  down = true
+  await other.start()
+  await clock.advance(20_000)
+  const connect = () => {
+    down = false
+  }
+  return { clock, store, started, first, cutOff, other, connect }
+}
+
 describe('ordering keys and lost leases', () => {
   it('a run whose head was taken over is not gone on with', async () => {
-    let down = false
-    const clock = new VirtualClock()
-    const store = memoryStore({ clock })
-    const flaky = new Proxy(store, {
-      get(target, name) {
-        const value: unknown = Reflect.get(target, name, target)
-        if (name !== 'renewIfLeased' && name !== 'settleIfLeased') return value
-        return async (...args: unknown[]) => {
-          if (down) throw new Error('down')
-          return (value as (...args: unknown[]) => unknown).apply(target, args)
-        }
-      },
-    })
-    const started: string[] = []
-    const first = gate()
-    const cutOff = createTestOutbox({ clock, store: flaky, poller: { leaseMs: 3_000 } })
-    cutOff.on(Moved, 'note', async (event) => {
-      started.push(`cut off ${nameOf(event)}`)
-      await first.opened
-    })
-    await cutOff.start()
-    await publish(cutOff, 'a1 a2 a3')
-    await clock.advance(10)
-    down = true
-    const other = createTestOutbox({ clock, store, poller: { leaseMs: 3_000 } })
-    other.on(Moved, 'note', (event) => void started.push(`other ${nameOf(event)}`))
-    await other.start()
-    await clock.advance(20_000)
+    const { clock, store, started, first, cutOff, other, connect } = await cutOffWorld()
     first.open()
     await clock.advance(1_000)
-    down = false
+    connect()
     await clock.advance(20_000)
     expect(started).toEqual(['cut off a1', 'other a1', 'other a2', 'other a3'])
     expect((await store.list({})).map((row) => row.status)).toEqual(['DONE', 'DONE', 'DONE'])
     await stopped(clock, cutOff, other)
+  })
+
+  it('a handler that runs on without its lease holds up its key in its own process, and in no other', async () => {
+    const { clock, store, started, first, cutOff, other, connect } = await cutOffWorld()
+    connect()
+    started.length = 0
+    for (let n = 4; n < 14; n++) {
+      await publish(cutOff, `a${n} b${n}`)
+      await clock.advance(5_000)
+    }
+    const inOrder = Array.from({ length: 10 }, (_, n) => `other a${n + 4}`)
+    expect(started.filter((name) => / a/.test(name))).toEqual(inOrder)
+    await Promise.all([other.stop(), clock.advance(1_000)])
+    started.length = 0
+    await publish(cutOff, 'a14 b14')
+    await clock.advance(20_000)
+    expect(started).toEqual(['cut off b14'])
+    const waiting = (await store.list({ limit: 100 })).filter((row) => row.status !== 'DONE')
+    expect(waiting).toMatchObject([{ aggregateId: 'a', lockedBy: null, attempts: 0 }])
+    first.open()
+    await clock.advance(1_100)
+    expect(started).toEqual(['cut off b14', 'cut off a14'])
+    await stopped(clock, cutOff)
   })
 })

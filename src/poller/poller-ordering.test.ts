@@ -1,7 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import { pollerWorld as world } from '../../test/support/poller-world.js'
+import { crowdedWorld, pollerWorld as world } from '../../test/support/poller-world.js'
 import { fixedDelay } from '../core/backoff.js'
-import { gate } from '../testing/store-conformance/fixtures.js'
 
 describe('Poller and ordering keys', () => {
   it('looks at them when it starts, and then with each poll at most', async () => {
@@ -80,24 +79,14 @@ describe('Poller and ordering keys', () => {
   })
 
   it('claims no more of them than the cold queue has room for', async () => {
-    const { worker, clock, publishOrdered, stop, store } = world({
-      dispatcher: { concurrency: 1, coldQueueSize: 10 },
-      poller: { batchSize: 5 },
-    })
-    const run = gate()
-    let handled = 0
-    worker.on('a', 'note', async () => {
-      await run.opened
-      handled++
-    })
+    const { worker, clock, publishOrdered, stop, run, leased, handled } = crowdedWorld()
     await publishOrdered(3, ...'abcdefghijklmnop')
     await worker.start()
     await clock.advance(1_000)
-    const leased = (await store.list({ limit: 1_000 })).filter((row) => row.lockedBy !== null)
-    expect(leased.length).toBeLessThanOrEqual(10 + 4 + 4)
+    expect(await leased()).toBeLessThanOrEqual(10 + 4 + 4)
     run.open()
     await clock.advance(1_000)
-    expect(handled).toBe(48)
+    expect(handled()).toBe(48)
     await stop()
   })
 

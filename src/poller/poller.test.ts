@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { pollerWorld as world } from '../../test/support/poller-world.js'
+import { crowdedWorld, pollerWorld as world } from '../../test/support/poller-world.js'
 import { fixedDelay } from '../core/backoff.js'
 import { gate } from '../testing/store-conformance/fixtures.js'
 import { createTestOutbox } from '../testing/test-outbox.js'
@@ -175,66 +175,67 @@ describe('Poller', () => {
   })
 
   it('claims no more than the cold queue has room for, and goes on when there is room', async () => {
-    const { worker, clock, publish, stop, store } = world({
-      dispatcher: { concurrency: 1, coldQueueSize: 10 },
-      poller: { batchSize: 5 },
-    })
-    const run = gate()
-    let handled = 0
-    worker.on('a', 'note', async () => {
-      await run.opened
-      handled++
-    })
+    const { worker, clock, publish, stop, run, leased, handled } = crowdedWorld()
     await publish(100)
     await worker.start()
     await clock.advance(1_000)
-    const leased = (await store.list({ limit: 1_000 })).filter((row) => row.lockedBy !== null)
-    expect(leased.length).toBeLessThanOrEqual(11)
+    expect(await leased()).toBeLessThanOrEqual(11)
     run.open()
     await clock.advance(1_000)
-    expect(handled).toBe(100)
+    expect(handled()).toBe(100)
     await stop()
   })
 
   // When its alarm rings while it waits for room it claims one row after the other, with no pause between them.
   it('does not claim at all while the cold queue has no room, however long that is', async () => {
-    const { worker, clock, publish, claims, store } = world({
-      dispatcher: { concurrency: 1, coldQueueSize: 10 },
-      poller: { batchSize: 5 },
-    })
-    worker.on('a', 'note', () => new Promise(() => {}))
+    const { worker, clock, publish, claims, leased } = crowdedWorld()
     await worker.start()
     await clock.advance(1_000)
     await publish(100)
     await clock.advance(100)
     const before = claims.length
     await clock.advance(20_000)
-    const leased = (await store.list({ limit: 1_000 })).filter((row) => row.lockedBy !== null)
-    expect({ leased: leased.length <= 11, claims: claims.length - before }).toEqual({
-      leased: true,
-      claims: 0,
-    })
+    expect(await leased()).toBeLessThanOrEqual(11)
+    expect(claims.length - before).toBe(0)
   })
 
-  it('tries rows of a process that died one at a time', async () => {
-    const { worker, clock, store, publish, stop } = world({ dispatcher: { concurrency: 4 } })
-    await publish(3)
-    const accept = { names: [], versions: [], prefixes: [''] }
-    const bounds = { limit: 10, maxBytes: 1e9, fromSeq: 0, suspects: 0, skipRecentMs: 0 }
-    await store.claim({ token: 'gone:1', leaseMs: 100, accept, ...bounds })
-    await clock.advance(200)
-    let running = 0
-    let most = 0
-    let handled = 0
+  it('tries rows of a process that died one at a time at first, then in groups that grow', async () => {
+    const { worker, clock, publish, vanishWith, stop } = world({ dispatcher: { concurrency: 100 } })
+    await publish(100)
+    await vanishWith(100)
+    const together: number[] = []
     worker.on('a', 'note', async () => {
-      most = Math.max(most, ++running)
-      await new Promise((resolve) => setImmediate(resolve))
-      running--
-      handled++
+      const last = together.length - 1
+      together[last] = (together[last] ?? 0) + 1
+      await new Promise((resolve) => clock.setTimer(() => resolve(together.push(0)), 50))
     })
+    together.push(0)
     await worker.start()
     await clock.advance(30_000)
-    expect({ most, handled }).toEqual({ most: 1, handled: 3 })
+    expect(together.filter((count) => count > 0)).toEqual([1, 2, 4, 8, 16, 32, 32, 5])
+    await stop()
+  })
+
+  it('tries rows alone that were in a group that died, or alone when their process did', async () => {
+    const { worker, clock, store, publish, vanishWith, stop } = world({ dispatcher: { concurrency: 100 } })
+    await publish(13)
+    await vanishWith(3)
+    await vanishWith(2, 2)
+    await vanishWith(1, 1)
+    await vanishWith(10)
+    let running = 0
+    const beside = new Map<string, number>()
+    worker.on('a', 'note', async ({ eventId }) => {
+      beside.set(eventId, ++running)
+      await new Promise((resolve) => clock.setTimer(() => resolve(running--), 50))
+    })
+    const suspects = (await store.list({ limit: 20 })).filter((row) => /:so(lo|me)$/.test(row.lockedBy ?? ''))
+    expect(suspects).toHaveLength(3)
+    await worker.start()
+    await clock.advance(30_000)
+    expect(suspects.map(({ eventId }) => beside.get(eventId))).toEqual([1, 1, 1])
+    expect([...beside.values()].filter((count) => count > 1)).not.toEqual([])
+    expect((await store.list({ status: 'DONE', limit: 20 })).length).toBe(13)
     await stop()
   })
 

@@ -22,6 +22,8 @@ const PATIENCE = 1 / 4
  * vacuumed make it slow. So many poll intervals are the most that it is put off.
  */
 const SWEEPING = { share: 1 / 20, mostIntervals: 4 }
+/** Most rows to try at a time of those whose owner vanished. */
+const MOST_TRIED = 32
 /** A row may commit a little after it came due. */
 const DUE_MARGIN_MS = 2_000
 
@@ -67,7 +69,10 @@ export class Poller {
   readonly #ordered = new OrderedScan()
   /** Events without a key have left it nothing last time. */
   #orderedTurn = false
-  #solo: Delivery | null = null
+  /** Rows whose former owner vanished, while they are tried here. */
+  readonly #tried = new Set<Delivery>()
+  /** How many of them at a time: twice as many after each that did no harm, from one on in a new process. */
+  #mayTry = 1
   /** Monotonic time of the last claim that worked, or was not needed. */
   lastClaimAt: number
 
@@ -129,10 +134,10 @@ export class Poller {
     if (this.#waitsForRoom && this.#roomForBatch()) this.#alarm.ring()
   }
 
-  /** A row whose former owner vanished is through; the next one may be tried. */
-  soloEnded(delivery: Delivery): void {
-    if (this.#solo !== delivery) return
-    this.#solo = null
+  /** A row whose former owner vanished is through; when all of them are, the next ones may be tried. */
+  triedEnded(delivery: Delivery): void {
+    if (!this.#tried.delete(delivery) || !this.#maySuspect(this.#options.clock.monotonic())) return
+    if (delivery.startedAt > 0) this.#mayTry = Math.min(this.#mayTry * 2, MOST_TRIED)
     this.#suspects = { plain: true, ordered: true }
     this.#ordered.want()
     this.wake(null)
@@ -141,6 +146,8 @@ export class Poller {
   /** One claim by hand over everything that is due. Returns how many rows it brought. */
   async poll(limit = this.#options.batchSize): Promise<number> {
     this.#sweepAt = 0
+    // Nobody looks again when a group finds nothing.
+    this.#mayTry = 1
     this.#ordered.want()
     return (await this.#claim(limit)).taken
   }
@@ -252,6 +259,7 @@ export class Poller {
     const scan = this.#floor.next(sweep)
     // Delayed rows are looked at when one is due, and once a second; in between only new ones.
     const suspects = this.#suspects
+    const suspected = suspects.plain && this.#maySuspect(asked) ? this.#mayTry : 0
     const freshOnly = !scan.trailing && !suspects.plain && !due
     this.#plain = false
     const result = await store
@@ -263,7 +271,7 @@ export class Poller {
         accept,
         fromSeq: scan.fromSeq,
         dueWithinMs: sweep || this.#dueSeenAt < 0 ? null : asked - this.#dueSeenAt + DUE_MARGIN_MS,
-        suspects: suspects.plain && this.#maySuspect(asked) ? 1 : 0,
+        suspects: suspected,
         skipRecentMs,
         freshOnly,
       })
@@ -271,7 +279,8 @@ export class Poller {
         this.#plain = true
         throw error
       })
-    suspects.plain = false
+    suspects.plain = suspected > 1 && !result.rows.some((row) => row.suspect)
+    if (suspects.plain) this.#tryAlone()
     this.lastClaimAt = clock.monotonic()
     // Unless somebody asked for another look meanwhile.
     if (sweep && !result.complete && this.#sweepAt > 0) {
@@ -322,10 +331,17 @@ export class Poller {
     return 0
   }
 
-  /** One at a time, so that a crash has one culprit. What has run for a whole lease may hang, but does not kill. */
+  /** One at a time or one group, so that a crash has few culprits. What has run for a whole lease may hang, but does not kill. */
   #maySuspect(now: number): boolean {
-    if (this.#solo === null) return true
-    return this.#solo.startedAt > 0 && now - this.#solo.startedAt >= this.#options.leaseMs
+    const { leaseMs } = this.#options
+    return [...this.#tried].every(({ startedAt }) => startedAt > 0 && now - startedAt >= leaseMs)
+  }
+
+  /** No more for a group: what is left was in one that died, or alone when its process did. */
+  #tryAlone(): void {
+    this.#mayTry = 1
+    this.#plain = true
+    this.#wake()
   }
 
   /** Claims what no instance can handle. Returns how many. */
@@ -354,7 +370,7 @@ export class Poller {
       suspect: row.suspect,
       unroutable,
     })
-    if (row.suspect) this.#solo = delivery
+    if (row.suspect) this.#tried.add(delivery)
     return delivery
   }
 }

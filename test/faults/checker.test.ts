@@ -224,6 +224,20 @@ describe('I4: runs do not overlap while the lease holds', () => {
     expect(broken(key)).toEqual(['I4', 'I5'])
   })
 
+  it('finds two events of one key at work in one life, lease or not', () => {
+    const key = (endAt: number): Tell => {
+      return (j) => {
+        j.commit('e1', { key: 'k', version: 1 }).commit('e2', { key: 'k', version: 2 })
+        j.claim('worker-1.1', 'a', 'e1')
+        const first = j.start('worker-1.1', 'e1')
+        j.at(9_000).handle('worker-2.1', 'b', 'e1').at(9_500).handle('worker-1.1', 'c', 'e2')
+        j.at(endAt).end('worker-1.1', first, false)
+      }
+    }
+    expect(broken(key(20_000))).toEqual(['I4'])
+    expect(broken(key(9_499))).toEqual([])
+  })
+
   it('finds a run without any lease', () => {
     expect(
       broken((j) => j.commit('e').handle('worker-2.1', 'b', 'e').run('worker-1.1', 'e', 'note', false)),

@@ -1,5 +1,13 @@
 import type { Scenario } from './kit/play.js'
 
+const byA = (...steps: Scenario['scripts'][string]): NonNullable<Scenario['before']> =>
+  steps.map((step) => ['A', step])
+
+/** A holds what it has written. */
+const HELD = byA('append x', 'commit', 'claim')
+const BOTH_HELD = byA('append x', 'append y', 'commit', 'claim')
+const KEY_HELD = byA('append x', 'append y', 'commit', 'claim keys')
+
 /** Two or three sessions whose steps are whole calls of the store. For every store. */
 export const WHOLE_CALLS: readonly Scenario[] = [
   {
@@ -32,50 +40,27 @@ export const WHOLE_CALLS: readonly Scenario[] = [
   },
   {
     name: 'an owner renews and settles while its lease runs out and two others claim',
-    before: [
-      ['A', 'append x'],
-      ['A', 'commit'],
-      ['A', 'claim'],
-    ],
+    before: HELD,
     scripts: { A: ['renew', 'done'], B: ['time passes', 'claim', 'done'], C: ['claim', 'retry'] },
   },
   {
     name: 'an owner fails and claims again while others claim, release and settle',
-    before: [
-      ['A', 'append x'],
-      ['A', 'commit'],
-      ['A', 'claim'],
-      ['C', 'guess x'],
-    ],
+    before: [...HELD, ['C', 'guess x']],
     scripts: { A: ['retry', 'claim'], B: ['time passes', 'claim', 'release'], C: ['claim', 'done'] },
   },
   {
     name: 'a row that loses one lease after the other',
-    before: [
-      ['A', 'append x'],
-      ['A', 'append y'],
-      ['A', 'commit'],
-      ['A', 'claim'],
-    ],
+    before: BOTH_HELD,
     scripts: { A: ['done'], B: ['time passes', 'claim'], C: ['time passes', 'claim', 'release'] },
   },
   {
     name: 'an event dies, is retried by a person and claimed',
-    before: [
-      ['A', 'append x'],
-      ['A', 'commit'],
-      ['A', 'claim'],
-      ['B', 'guess x'],
-    ],
+    before: [...HELD, ['B', 'guess x']],
     scripts: { A: ['dead', 'claim'], B: ['retryDead', 'renew'], C: ['time passes', 'claim', 'dead'] },
   },
   {
     name: 'an event dies, is discarded by one person and retried by another',
-    before: [
-      ['A', 'append x'],
-      ['A', 'commit'],
-      ['A', 'claim'],
-    ],
+    before: HELD,
     scripts: { A: ['dead'], B: ['discardDead'], C: ['retryDead', 'claim', 'done'] },
   },
   {
@@ -101,12 +86,7 @@ export const WHOLE_CALLS: readonly Scenario[] = [
   {
     name: 'a run whose owner renews and settles while others take its key over',
     isOrdered: true,
-    before: [
-      ['A', 'append x'],
-      ['A', 'append y'],
-      ['A', 'commit'],
-      ['A', 'claim keys'],
-    ],
+    before: KEY_HELD,
     scripts: {
       A: ['renew', 'done'],
       B: ['time passes', 'claim keys', 'release'],
@@ -116,34 +96,19 @@ export const WHOLE_CALLS: readonly Scenario[] = [
   {
     name: 'the head of a key fails while others take the key over',
     isOrdered: true,
-    before: [
-      ['A', 'append x'],
-      ['A', 'append y'],
-      ['A', 'commit'],
-      ['A', 'claim keys'],
-    ],
+    before: KEY_HELD,
     scripts: { A: ['retry', 'claim keys'], B: ['time passes', 'claim keys'], C: ['claim keys', 'done'] },
   },
   {
     name: 'the head of a key dies and goes to its end',
     isOrdered: true,
-    before: [
-      ['A', 'append x'],
-      ['A', 'append y'],
-      ['A', 'commit'],
-      ['A', 'claim keys'],
-    ],
+    before: KEY_HELD,
     scripts: { A: ['dead'], B: ['retryDead'], C: ['claim keys', 'done', 'claim keys', 'done'] },
   },
   {
     name: 'the head of a key dies and halts it',
     isOrdered: true,
-    before: [
-      ['A', 'append x'],
-      ['A', 'append y'],
-      ['A', 'commit'],
-      ['A', 'claim keys'],
-    ],
+    before: KEY_HELD,
     scripts: { A: ['halt'], B: ['discardDead'], C: ['claim keys', 'retryDead', 'claim keys', 'done'] },
   },
 ]
@@ -160,44 +125,22 @@ export const OPEN_CALLS: readonly Scenario[] = [
   },
   {
     name: 'a late settle and two claims of a lost row under way',
-    before: [
-      ['A', 'append x'],
-      ['A', 'append y'],
-      ['A', 'commit'],
-      ['A', 'claim'],
-      ['A', 'time passes'],
-    ],
+    before: [...BOTH_HELD, ['A', 'time passes']],
     scripts: { A: ['open done', 'close'], B: ['open claim', 'close'], C: ['open claim', 'close'] },
   },
   {
     name: 'a renewal, a failure and a success with one token under way',
-    before: [
-      ['A', 'append x'],
-      ['A', 'commit'],
-      ['A', 'claim'],
-      ['B', 'share A'],
-      ['C', 'share A'],
-    ],
+    before: [...HELD, ['B', 'share A'], ['C', 'share A']],
     scripts: { A: ['open renew', 'close'], B: ['open retry', 'close'], C: ['open done', 'close'] },
   },
   {
     name: 'a release, a death and a claim under way',
-    before: [
-      ['A', 'append x'],
-      ['A', 'commit'],
-      ['A', 'claim'],
-      ['B', 'share A'],
-    ],
+    before: [...HELD, ['B', 'share A']],
     scripts: { A: ['open release', 'close'], B: ['open dead', 'close'], C: ['open claim', 'close'] },
   },
   {
     name: 'a retry, a discard and a claim of a dead row under way',
-    before: [
-      ['A', 'append x'],
-      ['A', 'commit'],
-      ['A', 'claim'],
-      ['A', 'dead'],
-    ],
+    before: [...HELD, ['A', 'dead']],
     scripts: {
       A: ['open retryDead', 'close'],
       B: ['open discardDead', 'close'],
@@ -217,13 +160,7 @@ export const OPEN_CALLS: readonly Scenario[] = [
   {
     name: 'a late settle of a run and two claims of its key under way',
     isOrdered: true,
-    before: [
-      ['A', 'append x'],
-      ['A', 'append y'],
-      ['A', 'commit'],
-      ['A', 'claim keys'],
-      ['A', 'time passes'],
-    ],
+    before: [...KEY_HELD, ['A', 'time passes']],
     scripts: {
       A: ['open done', 'close'],
       B: ['open claim keys', 'close'],
@@ -233,12 +170,7 @@ export const OPEN_CALLS: readonly Scenario[] = [
   {
     name: 'the head of a key fails, another writer appends, a claim is under way',
     isOrdered: true,
-    before: [
-      ['A', 'append x'],
-      ['A', 'append y'],
-      ['A', 'commit'],
-      ['A', 'claim keys'],
-    ],
+    before: KEY_HELD,
     scripts: {
       A: ['open retry', 'close'],
       B: ['append z', 'commit'],
@@ -248,13 +180,7 @@ export const OPEN_CALLS: readonly Scenario[] = [
   {
     name: 'a dead head is retried and discarded while its key is claimed',
     isOrdered: true,
-    before: [
-      ['A', 'append x'],
-      ['A', 'append y'],
-      ['A', 'commit'],
-      ['A', 'claim keys'],
-      ['A', 'halt'],
-    ],
+    before: [...KEY_HELD, ['A', 'halt']],
     scripts: {
       A: ['open retryDead', 'close'],
       B: ['open discardDead', 'close'],
@@ -277,12 +203,7 @@ export const STOPPED_CALLS: readonly Scenario[] = ([1, 2, 3, 4, 5, 6, 7, 8] as c
   },
   {
     name: `a claim stops before statement ${n}, a late settle and another claim`,
-    before: [
-      ['A', 'append x'],
-      ['A', 'commit'],
-      ['A', 'claim'],
-      ['A', 'time passes'],
-    ],
+    before: [...HELD, ['A', 'time passes']],
     scripts: { A: ['retry'], B: [`stop ${n} claim`, 'close'], C: ['claim', 'release'] },
   },
 ])

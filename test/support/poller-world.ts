@@ -1,4 +1,5 @@
 import { memoryStore } from '../../src/stores/memory/index.js'
+import { gate } from '../../src/testing/store-conformance/fixtures.js'
 import { createTestOutbox, type TestOutboxOptions } from '../../src/testing/test-outbox.js'
 import { VirtualClock } from '../../src/testing/virtual-clock.js'
 
@@ -42,5 +43,29 @@ export function pollerWorld(
     )
     await writer.transaction((tx) => tx.publishAll(events))
   }
-  return { clock, store, claims, ordered, writer, worker, publish, publishOrdered, stop }
+  /** A process that claims so many, or so many of those whose owner vanished, and is never seen again. */
+  const vanishWith = async (limit: number, suspects = 0) => {
+    const accept = { names: [], versions: [], prefixes: [''] }
+    const bounds = { limit, maxBytes: 1e9, fromSeq: 0, suspects, skipRecentMs: 0 }
+    await store.claim({ token: `gone:${clock.monotonic()}`, leaseMs: 100, accept, ...bounds })
+    await clock.advance(200)
+  }
+  return { clock, store, claims, ordered, writer, worker, publish, publishOrdered, vanishWith, stop }
+}
+
+/** Its cold queue has little room, and its handler waits for the gate. */
+export function crowdedWorld() {
+  const poller = pollerWorld({
+    dispatcher: { concurrency: 1, coldQueueSize: 10 },
+    poller: { batchSize: 5 },
+  })
+  const run = gate()
+  let handled = 0
+  poller.worker.on('a', 'note', async () => {
+    await run.opened
+    handled++
+  })
+  const leased = async () =>
+    (await poller.store.list({ limit: 1_000 })).filter((row) => row.lockedBy !== null).length
+  return { ...poller, run, leased, handled: () => handled }
 }

@@ -1,7 +1,7 @@
 /** Its handler is the end of the instance that it runs on. */
 export const KILLER = 'killer'
 export const KILLER_ATTEMPTS = 3
-/** The first death is never charged; a few more may be of somebody else's making. */
+/** Neither the first death nor that of a group is charged; a few more may be of somebody else's making. */
 const MOST_DEATHS = KILLER_ATTEMPTS + 3
 
 interface Published {
@@ -12,7 +12,7 @@ interface Published {
 
 /** The killer and what is claimed together with it. */
 export function aroundKiller(isOrdered: boolean): Published[] {
-  const neighbours = ['beside 1', 'beside 2', 'beside 3'].map((eventId) => ({ eventId, type: 'everywhere' }))
+  const neighbours = Array.from({ length: 8 }, (_, n) => ({ eventId: `beside ${n}`, type: 'everywhere' }))
   return [...neighbours, { eventId: KILLER, type: KILLER, ...(isOrdered ? { orderingKey: 'd' } : {}) }]
 }
 

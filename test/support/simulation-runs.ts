@@ -116,6 +116,7 @@ export class Runs {
     }
     for (const other of this.#running.get(`key ${orderingKey}`) ?? []) {
       if (other.eventId === eventId) continue
+      if (other.runner === runner) this.#wrong(`I3: ${key} runs beside ${other.eventId} on one instance`)
       if (this.#isInGoodShape(other) || this.#holdsItsKey(other))
         this.#wrong(`I3: ${key} runs beside ${other.eventId} of the same key`)
     }

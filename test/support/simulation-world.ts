@@ -291,7 +291,7 @@ export class World {
     await this.#scene.scheduler.turn()
     if (dice === 19) throw new RetryAfter(50)
     if (dice >= 16) throw new Error('handler failed')
-    if (dice >= 13) await this.#wait(this.#random.pick([100, 1_000, 8_000]))
+    if (dice >= 13) await this.#wait(this.#random.pick([100, 1_000, 8_000, 20_000]))
     if (dice === 12 && eventId.length < 30) await this.#publish(outbox, eventId)
   }
 

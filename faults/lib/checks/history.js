@@ -115,7 +115,7 @@ function claimKey(eventId, token) {
 
 /** A suspect's row carries the token of its claim with an ending; they are one lease. */
 function plainToken(token) {
-  return String(token).replace(/:solo$/, '')
+  return String(token).replace(/:(solo|some)$/, '')
 }
 
 /** `settled`: true or false as the store answered, null when the answer is not known. */

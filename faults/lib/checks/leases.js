@@ -1,8 +1,8 @@
 import { groupBy } from './history.js'
 
 /**
- * I4. Runs of one (event, handler) never overlap in one life. In different lives they do not while the first one's
- * lease is known to hold, and neither do runs of one ordering key. It is known until `asked + leaseMs` of the last line that took or
+ * I4. Runs of one (event, handler), and those of one ordering key, never overlap in one life. In different lives they
+ * do not while the first one's lease is known to hold. It is known until `asked + leaseMs` of the last line that took or
  * renewed it, unless the life is over, and its runs with it, or has sent a settlement with that token. A frozen or
  * blocked life is excused by that alone: its lease runs out. No run begins without a lease, or when it is certainly over.
  */
@@ -60,7 +60,7 @@ function* overlaps(groups) {
 
 function overlapText(history, first, second) {
   const whose = first.eventId === second.eventId ? 'the event' : `its key (${first.eventId})`
-  if (first.proc === second.proc && first.eventId === second.eventId) {
+  if (first.proc === second.proc) {
     return `${second.proc} ran ${second.handler} beside its own run ${first.run} of ${whose}`
   }
   const leftMs = leaseLeft(history, first, second.startAt)

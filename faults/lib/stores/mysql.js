@@ -2,7 +2,7 @@ import mysql from 'mysql2/promise'
 import { startMariadb } from '../../../scripts/mariadb-server.mjs'
 import { KEYS } from '../cast.js'
 import { again, seen, sleep } from '../waiting.js'
-import { BUSINESS, EFFECTS, EVENTS, LEFT_OF_POISON, PENDING, stateOf } from './shared.js'
+import { ServerDatabase } from './shared.js'
 
 const ID = 'varchar(64) character set utf8mb4 collate utf8mb4_bin'
 const TABLES = [
@@ -42,21 +42,14 @@ function poolOn(uri) {
   return pool
 }
 
-class MysqlDatabase {
-  #server
+class MysqlDatabase extends ServerDatabase {
   #root
-  #name
   #admin
 
   constructor(server, root, name) {
-    this.#server = server
+    super(server, name)
     this.#root = root
-    this.#name = name
-    this.#admin = poolOn(this.#urlAs('root'))
-  }
-
-  get url() {
-    return this.#urlAs('app')
+    this.#admin = poolOn(this.urlAs('root'))
   }
 
   async install() {
@@ -64,22 +57,9 @@ class MysqlDatabase {
     return this
   }
 
-  pending() {
-    return this.#rows(PENDING)
-  }
-
-  /** Poison that is not DEAD yet, and how often it was charged. */
-  leftOfPoison() {
-    return this.#rows(LEFT_OF_POISON)
-  }
-
-  async finalState() {
-    return stateOf(await this.#rows(EVENTS), await this.#rows(BUSINESS), await this.#rows(EFFECTS))
-  }
-
   async drop() {
     await this.#admin.end()
-    await again(() => this.#root.query(`drop database if exists ${this.#name}`))
+    await again(() => this.#root.query(`drop database if exists ${this.name}`))
   }
 
   /** The server does not know whose a session is. */
@@ -159,12 +139,12 @@ class MysqlDatabase {
   }
 
   async #historyLength() {
-    const [row] = await this.#rows(`show global status like 'Innodb_history_list_length'`)
+    const [row] = await this.rows(`show global status like 'Innodb_history_list_length'`)
     return Number(row?.Value ?? 0)
   }
 
   async #holding(statements, end, ms, look = () => {}) {
-    const client = await mysql.createConnection({ uri: this.#urlAs('root') })
+    const client = await mysql.createConnection({ uri: this.urlAs('root') })
     try {
       for (const statement of statements) await client.query(statement)
       await sleep(ms)
@@ -187,17 +167,10 @@ class MysqlDatabase {
 
   async #sessions() {
     const text = `select id, command, info from information_schema.processlist where db = ? and user = 'app' order by id`
-    return (await this.#admin.query(text, [this.#name]))[0]
+    return (await this.#admin.query(text, [this.name]))[0]
   }
 
-  async #rows(text) {
+  async rows(text) {
     return again(async () => (await this.#admin.query(text))[0])
-  }
-
-  #urlAs(user) {
-    const url = new URL(this.#server.url)
-    url.username = user
-    url.pathname = `/${this.#name}`
-    return url.href
   }
 }

@@ -2,7 +2,7 @@ import pg from 'pg'
 import { startPostgres } from '../../../scripts/postgres-server.mjs'
 import { KEYS } from '../cast.js'
 import { again, seen, sleep } from '../waiting.js'
-import { BUSINESS, EFFECTS, EVENTS, LEFT_OF_POISON, PENDING, stateOf } from './shared.js'
+import { ServerDatabase } from './shared.js'
 
 const TABLES = `create table aggregate (id text primary key, version int not null);
 create table business (event_id text primary key, akey text, version int);
@@ -42,21 +42,14 @@ function poolOn(url) {
   return pool
 }
 
-class PostgresDatabase {
-  #server
+class PostgresDatabase extends ServerDatabase {
   #root
-  #name
   #admin
 
   constructor(server, root, name) {
-    this.#server = server
+    super(server, name)
     this.#root = root
-    this.#name = name
-    this.#admin = poolOn(this.#urlAs('postgres'))
-  }
-
-  get url() {
-    return this.#urlAs('app')
+    this.#admin = poolOn(this.urlAs('postgres'))
   }
 
   async install() {
@@ -67,22 +60,9 @@ class PostgresDatabase {
     return this
   }
 
-  async pending() {
-    return this.#rows(PENDING)
-  }
-
-  /** Poison that is not DEAD yet, and how often it was charged. */
-  leftOfPoison() {
-    return this.#rows(LEFT_OF_POISON)
-  }
-
-  async finalState() {
-    return stateOf(await this.#rows(EVENTS), await this.#rows(BUSINESS), await this.#rows(EFFECTS))
-  }
-
   async drop() {
     await this.#admin.end()
-    await again(() => this.#root.query(`drop database if exists ${this.#name} with (force)`))
+    await again(() => this.#root.query(`drop database if exists ${this.name} with (force)`))
   }
 
   /**
@@ -92,7 +72,7 @@ class PostgresDatabase {
   async terminate(choose = (all) => all) {
     const text = `select pid, application_name as name, state, left(query, 40) as query from pg_stat_activity
       where datname = $1 and usename = 'app' order by pid`
-    const sessions = choose((await this.#admin.query(text, [this.#name])).rows)
+    const sessions = choose((await this.#admin.query(text, [this.name])).rows)
     const end = 'select pid from unnest($1::int[]) pid where pg_terminate_backend(pid)'
     const { rows } = await this.#admin.query(end, [sessions.map(({ pid }) => pid)])
     const ended = new Set(rows.map(({ pid }) => pid))
@@ -218,14 +198,7 @@ class PostgresDatabase {
     }
   }
 
-  async #rows(text) {
+  async rows(text) {
     return again(async () => (await this.#admin.query(text)).rows)
-  }
-
-  #urlAs(user) {
-    const url = new URL(this.#server.url)
-    url.username = user
-    url.pathname = `/${this.#name}`
-    return url.href
   }
 }

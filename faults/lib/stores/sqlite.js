@@ -4,7 +4,7 @@ import path from 'node:path'
 import { sqliteDriver } from '../../children/databases.js'
 import { KEYS } from '../cast.js'
 import { again, seen, sleep } from '../waiting.js'
-import { BUSINESS, EFFECTS, EVENTS, LEFT_OF_POISON, PENDING, stateOf } from './shared.js'
+import { RoundDatabase } from './shared.js'
 
 const TABLES = `pragma journal_mode = wal;
 create table aggregate (id text primary key, version int not null);
@@ -31,11 +31,12 @@ export async function openSqliteFolder() {
   }
 }
 
-class SqliteFile {
+class SqliteFile extends RoundDatabase {
   #Database
   #db
 
   constructor(Database, file) {
+    super()
     this.url = file
     this.#Database = Database
     this.#db = this.#connect()
@@ -46,19 +47,6 @@ class SqliteFile {
     const database = new this.#Database(this.url)
     database.exec('pragma busy_timeout = 0')
     return database
-  }
-
-  pending() {
-    return this.#rows(PENDING)
-  }
-
-  /** Poison that is not DEAD yet, and how often it was charged. */
-  leftOfPoison() {
-    return this.#rows(LEFT_OF_POISON)
-  }
-
-  async finalState() {
-    return stateOf(await this.#rows(EVENTS), await this.#rows(BUSINESS), await this.#rows(EFFECTS))
   }
 
   async drop() {
@@ -96,7 +84,7 @@ class SqliteFile {
     }
   }
 
-  #rows(text) {
+  rows(text) {
     return again(async () => this.#db.prepare(text).all())
   }
 }

@@ -4,7 +4,9 @@ import type { MemoryDatabase } from './database.js'
 import { isLeased, type Row, toClaimed } from './row.js'
 
 /** Ends the token of a row that is tried alone: when that lease runs out too, the row itself is to blame. */
-const SOLO = ':solo'
+export const SOLO = ':solo'
+/** Ends the tokens of rows that are tried together: when those leases run out too, each is tried alone. */
+const SOME = ':some'
 
 /** Rows whose lease ran out first, then those whose time has come (at most half, unless there is room), then new ones. */
 export function claim(database: MemoryDatabase, now: number, request: ClaimRequest): ClaimResult {
@@ -14,7 +16,7 @@ export function claim(database: MemoryDatabase, now: number, request: ClaimReque
   const suspects = pick(
     database.leased,
     (row) => row.lockedUntil < now,
-    canTake,
+    (row) => canTake(row) && (request.suspects === 1 || !wasSuspect(row)),
     Math.min(request.suspects, request.limit),
   )
   const room = request.limit - suspects.length
@@ -31,10 +33,13 @@ export function claim(database: MemoryDatabase, now: number, request: ClaimReque
   const wanted = [...suspects, ...timed.slice(0, timedCount), ...fresh]
 
   const chosen = cut(wanted, request.limit, request.maxBytes)
-  const isSuspect = new Set(suspects)
+  const mark = request.suspects === 1 ? SOLO : SOME
+  const markOf = (row: Row) => (suspects.includes(row) ? mark : '')
   const lastFresh = chosen.findLast((row) => fresh.includes(row))
   return {
-    rows: chosen.map((row) => lease(database, row, now + request.leaseMs, request.token, isSuspect.has(row))),
+    rows: chosen
+      .map((row) => lease(database, row, now + request.leaseMs, request.token, markOf(row)))
+      .sort((a, b) => a.seq - b.seq),
     highSeq: database.highSeq,
     complete: timed.length < room && fresh.length < room && chosen.length === wanted.length,
     nextSeq: lastFresh ? lastFresh.seq + 1 : request.fromSeq,
@@ -113,10 +118,14 @@ export function lease(
   row: Row,
   until: number,
   token: string,
-  suspect: boolean,
+  mark: string,
 ): ClaimedRow {
-  const lockedBy = suspect ? token + SOLO : token
-  const charged = suspect && row.lockedBy?.endsWith(SOLO) ? 1 : 0
+  const lockedBy = token + mark
+  const charged = mark === SOLO && row.lockedBy?.endsWith(SOLO) ? 1 : 0
   database.change(row, { lockedBy, lockedUntil: until, attempts: row.attempts + charged })
-  return toClaimed(row, lockedBy, suspect)
+  return toClaimed(row, lockedBy, mark !== '')
+}
+
+function wasSuspect({ lockedBy }: Row): boolean {
+  return lockedBy !== null && (lockedBy.endsWith(SOLO) || lockedBy.endsWith(SOME))
 }

@@ -1,6 +1,6 @@
 import type { OrderedClaimRequest, OrderedClaimResult } from '../../store.js'
 import { compileFilter } from './accepts.js'
-import { lease } from './claim.js'
+import { lease, SOLO } from './claim.js'
 import type { KeyQueue, MemoryDatabase } from './database.js'
 import { isLeased, isPending, type Row } from './row.js'
 
@@ -60,7 +60,7 @@ export function claimOrdered(
   }
   return {
     rows: takings.flatMap(({ run, suspect }) =>
-      run.map((row) => lease(database, row, now + request.leaseMs, request.token, suspect)),
+      run.map((row) => lease(database, row, now + request.leaseMs, request.token, suspect ? SOLO : '')),
     ),
     afterKey: reachedEnd ? null : afterKey,
     nextDueMs: Number.isFinite(nextDueMs) ? nextDueMs : null,

@@ -15,7 +15,9 @@ import { listIn, objectIn } from './parse.js'
 import { EXACT, NEVER } from './schema.js'
 
 /** Ends the token of a row whose former owner vanished: it is tried alone, and charged if it vanishes again. */
-const SOLO = ':solo'
+export const SOLO = ':solo'
+/** The same of rows that are tried together: if they vanish again, each is tried alone. */
+const SOME = ':some'
 
 const epochMs = (column: string) => `timestampdiff(microsecond, '1970-01-01', ${column}) / 1000`
 
@@ -54,6 +56,8 @@ export function claimStatements(names: Names) {
   const skipLocked = (by: string) => `order by ${by} limit ? for update skip locked`
   const stale = `available_at <= ${NOW} and (locked_until is null or locked_until < ${NOW})
     and created_at <= ${NOW} - interval ? microsecond`
+  // One that is tried alone may have been a suspect before.
+  const suspect = `locked_until < ${NOW} and (? = 1 or right(locked_by, ${SOLO.length}) not in ('${SOLO}', '${SOME}'))`
   const seqs = `json_table(?, '$[*]' columns (seq bigint unsigned path '$')) s`
   const bySeq = `straight_join ${events} e force index (primary) on e.seq = s.seq`
   return {
@@ -65,10 +69,10 @@ export function claimStatements(names: Names) {
     // Looked for without locks: among a large backlog there are few, or none.
     lostFresh: (accept: Condition) => `
 select seq from ${events} force index (${index}_fresh)
- where fresh = 1 and locked_until < ${NOW} and ${accept.sql} order by seq limit ?`,
+ where fresh = 1 and ${suspect} and ${accept.sql} order by seq limit ?`,
     lostTimed: (accept: Condition) => `
 select seq from ${events} force index (${index}_timed)
- where timed_at <= ${NOW} and locked_until < ${NOW} and ${accept.sql} order by timed_at limit ?`,
+ where timed_at <= ${NOW} and ${suspect} and ${accept.sql} order by timed_at limit ?`,
     lost: `
 select e.seq, ${SIZE}, e.locked_by, e.fresh from ${seqs} ${bySeq}
  where e.status in (0, 2) and e.locked_until < ${NOW} for update skip locked`,
@@ -125,7 +129,7 @@ export async function claim(
     if (idle) return { rows: [], highSeq: null, complete: true, nextSeq: fromSeq, nextDueMs: null }
     const { picked, rows } = await connection.transaction(async (query) => {
       const picked = cut(await lockFresh(sql, query, request, limit), request.maxBytes)
-      return { picked, rows: await lease(sql, query, picked, request) }
+      return { picked, rows: await lease(sql, query, picked, request, SOLO) }
     })
     let bytes = MAX_PAYLOAD_BYTES
     for (const { size } of picked) bytes += size
@@ -145,7 +149,7 @@ export async function claim(
     const picked = cut(wanted, request.maxBytes)
     return {
       ...told,
-      rows: await lease(sql, query, picked, request),
+      rows: await lease(sql, query, picked, request, request.suspects === 1 ? SOLO : SOME),
       complete: wanted.length < limit && picked.length === wanted.length,
       nextSeq: behind(picked.filter(isUntried), fromSeq),
     }
@@ -164,7 +168,8 @@ async function lockEverything(
   for (const find of [sql.lostFresh, sql.lostTimed]) {
     const room = most - suspects.length
     if (room <= 0) break
-    suspects.push(...(await lockFound(query, find(accept), [...accept.params, String(room)], sql.lost)))
+    const params = [request.suspects, ...accept.params, String(room)]
+    suspects.push(...(await lockFound(query, find(accept), params, sql.lost)))
   }
   const room = limit - suspects.length
   const timed = await lockTimed(sql, query, request, Math.ceil(room / 2))
@@ -237,6 +242,7 @@ export async function lease(
   query: Query,
   candidates: readonly Pick<Candidate, 'seq' | 'lockedBy'>[],
   { token, leaseMs }: { readonly token: string; readonly leaseMs: number },
+  mark: string,
   lost: readonly { readonly seq: number; readonly token: string }[] = [],
 ): Promise<ClaimedRow[]> {
   if (candidates.length === 0) return []
@@ -247,7 +253,7 @@ export async function lease(
   }
   const leases: Lease[] = candidates.map(({ seq, lockedBy }) => ({
     seq,
-    token: lockedBy === null ? token : token + SOLO,
+    token: lockedBy === null ? token : token + mark,
     charge: lockedBy?.endsWith(SOLO) ? 1 : 0,
     runs: 1,
   }))
@@ -314,7 +320,7 @@ export function claimedRow(row: Row, token: string): ClaimedRow {
     attempts: Number(row[14]),
     handledBy: row[15] === null ? NOBODY : namesIn(row[15]),
     token,
-    suspect: token.endsWith(SOLO),
+    suspect: token.endsWith(SOLO) || token.endsWith(SOME),
   }
 }
 

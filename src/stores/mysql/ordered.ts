@@ -6,7 +6,7 @@ import {
 } from '../../store.js'
 import { accepts, type Condition } from './accepts.js'
 import { microseconds } from './append.js'
-import { type ClaimStatements, lease, SIZE } from './claim.js'
+import { type ClaimStatements, lease, SIZE, SOLO } from './claim.js'
 import type { Connection } from './connections.js'
 import type { Query } from './driver.js'
 import type { Names } from './names.js'
@@ -110,6 +110,7 @@ export async function claimOrdered(
       query,
       chosen.flatMap(({ run }) => run),
       request,
+      SOLO,
       chosen.flatMap(({ lost }) => lost).map(({ seq, lockedBy }) => ({ seq, token: LOST + lockedBy })),
     )
     // What does not fit comes first next time; a cursor that went past it could keep it waiting for ever.

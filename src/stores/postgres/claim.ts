@@ -13,6 +13,8 @@ import { FRESH, ORDERED, TIMED } from './schema.js'
 
 /** Ends the token of a row whose former owner vanished: it is tried alone, and charged if it vanishes again. */
 export const SOLO = ':solo'
+/** The same of rows that are tried together: if they vanish again, each is tried alone. */
+const SOME = ':some'
 
 /** What claimedRow() reads, in its order. */
 export const EVENT_COLUMNS = `e.event_id, e.seq, e.event_type, e.aggregate_type, e.aggregate_id, e.tenant_id,
@@ -40,6 +42,8 @@ export function claimStatements(names: Names) {
   (select ctid, null::bigint as fresh_seq, ${SIZE} from ${names.events} where ${TIMED} and ${due}
       and available_at > coalesce(now() - $12::float8 * interval '1 ms', '-infinity') and ${accepts(7)}
     order by available_at ${limit} for update skip locked)`
+  // One that is tried alone may have been a suspect before.
+  const suspect = `locked_until < now() and ($11::int = 1 or right(locked_by, ${SOLO.length}) not in ('${SOLO}', '${SOME}'))`
   const within = 'total <= $4::float8 or total = size'
   return {
     // Only rows never tried; nothing is summed up.
@@ -55,11 +59,11 @@ returning ${EVENT_COLUMNS}`),
     claim: statement(`
 with suspect as materialized (
   (select ctid, null::bigint as fresh_seq, ${SIZE} from ${names.events}
-    where ${FRESH} and locked_until < now() and ${accepts(7)}
+    where ${FRESH} and ${suspect} and ${accepts(7)}
     order by seq limit least($11::int, $3::int) for update skip locked)
 ), suspect_timed as materialized (
   (select ctid, null::bigint as fresh_seq, ${SIZE} from ${names.events}
-    where ${TIMED} and available_at <= now() and locked_until < now() and ${accepts(7)}
+    where ${TIMED} and available_at <= now() and ${suspect} and ${accepts(7)}
     order by available_at limit least($11::int, $3::int) - (select count(*) from suspect) for update skip locked)
 ), room as materialized (
   select $3::int - (select count(*) from suspect) - (select count(*) from suspect_timed) as n
@@ -74,7 +78,7 @@ with suspect as materialized (
           union all select * from timed_more union all select * from fresh) every
 ), got as (
   update ${names.events} e set
-      locked_by = case when e.locked_by is null then $1::text else $1::text || '${SOLO}' end,
+      locked_by = $1::text || case when e.locked_by is null then '' when $11::int = 1 then '${SOLO}' else '${SOME}' end,
       attempts = e.attempts + case when e.locked_by like '%${SOLO}' then 1 else 0 end,
       locked_until = now() + $2::float8 * interval '1 ms'
     where e.ctid = any(array(select ctid from picked where ${within}))
@@ -182,7 +186,7 @@ export function claimedRow(row: Row, token: string): ClaimedRow {
     attempts: Number(row[14]),
     handledBy: row[15] === null ? NOBODY : namesIn(row[15] as string),
     token,
-    suspect: token.endsWith(SOLO),
+    suspect: token.endsWith(SOLO) || token.endsWith(SOME),
   }
 }
 

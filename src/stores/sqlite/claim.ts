@@ -14,6 +14,8 @@ import { clock, FRESH, indexesOf, LEASED, NEVER, NOW, ORDERED, TIMED } from './s
 
 /** Ends the token of a row whose former owner vanished: it is tried alone, and charged if it vanishes again. */
 export const SOLO = ':solo'
+/** The same of rows that are tried together: if they vanish again, each is tried alone. */
+const SOME = ':some'
 
 const WITHOUT_PAYLOAD = `event_id, seq, event_type, aggregate_type, aggregate_id, tenant_id, ordering_key, version,
   headers, metadata, occurred_at, payload_size, attempts, handled_by, locked_by`
@@ -26,7 +28,7 @@ export const SIZE = `coalesce(nullif(e.payload_size, 0), octet_length(coalesce(e
 /** Takes the lease of all rows in the list :seqs. */
 export const leaseOf = (names: Names) => `
 update ${names.events} set
-    locked_by = case when locked_by is null then :token else :token || '${SOLO}' end,
+    locked_by = case when locked_by is null then :token else :token || :mark end,
     attempts = attempts + case when substr(locked_by, -${SOLO.length}) = '${SOLO}' then 1 else 0 end,
     locked_until = :now + cast(:leaseMs as integer)
   where seq in (select value from json_each(:seqs))
@@ -60,7 +62,9 @@ select e.seq as seq from ${names.events} e indexed by ${from} ${JOIN_NAMES}
     ),
     suspects: pick(
       index.leased,
-      `${LEASED} and e.status in (0, 2) and e.available_at <= :now and e.locked_until < :now`,
+      // One that is tried alone may have been a suspect before.
+      `${LEASED} and e.status in (0, 2) and e.available_at <= :now and e.locked_until < :now
+        and (:most = 1 or substr(e.locked_by, -${SOLO.length}) not in ('${SOLO}', '${SOME}'))`,
       'e.locked_until',
     ),
     lease: leaseOf(names),
@@ -160,7 +164,7 @@ const claimEverything: Run = (sql, db, request, filter, takes) => {
   const now = Number(outlook.now)
   const since = dueWithinMs == null ? -NEVER : now - dueWithinMs
   const most = Math.min(suspects, limit)
-  const lost = most > 0 ? picks(db.all(sql.suspects, { ...filter, now, limit: most })) : []
+  const lost = most > 0 ? picks(db.all(sql.suspects, { ...filter, now, most: suspects, limit: most })) : []
   const room = limit - lost.length
   const timed = room > 0 ? picks(db.all(sql.timed, { ...filter, now, since, limit: room })) : []
   const fresh = room > 0 ? pickFresh(sql, db, request, filter, now, room) : []
@@ -208,12 +212,13 @@ function within(rows: readonly Picked[], maxBytes: number): readonly Picked[] {
 function lease(
   sql: Statements,
   db: Connection,
-  { token, leaseMs }: ClaimRequest,
+  { token, leaseMs, suspects }: ClaimRequest,
   now: number,
   rows: readonly Picked[],
 ): ClaimedRow[] {
   const seqs = JSON.stringify(rows.map(({ seq }) => seq))
-  return bySeq(db.all(sql.lease, { token, leaseMs, now, seqs }).map(claimedRow))
+  const mark = suspects === 1 ? SOLO : SOME
+  return bySeq(db.all(sql.lease, { token, mark, leaseMs, now, seqs }).map(claimedRow))
 }
 
 export function bySeq(rows: ClaimedRow[]): ClaimedRow[] {
@@ -267,7 +272,7 @@ export function claimedRow(row: Row): ClaimedRow {
     attempts: Number(row.attempts),
     handledBy: row.handled_by === null ? NOBODY : namesIn(row.handled_by as string),
     token,
-    suspect: token?.endsWith(SOLO) ?? false,
+    suspect: (token?.endsWith(SOLO) || token?.endsWith(SOME)) ?? false,
   }
 }
 

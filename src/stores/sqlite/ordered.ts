@@ -5,7 +5,7 @@ import {
   type OrderedClaimResult,
 } from '../../store.js'
 import { ACCEPTED, filterParams, JOIN_NAMES, WITH_NAMES } from './accepts.js'
-import { bySeq, claimedRow, leaseOf, SIZE } from './claim.js'
+import { bySeq, claimedRow, leaseOf, SIZE, SOLO } from './claim.js'
 import type { Connections } from './connections.js'
 import type { Connection, Params, Row, SqliteDatabase } from './driver.js'
 import type { Names } from './names.js'
@@ -123,7 +123,7 @@ function take(
   const lost = takings.flatMap((taking) => taking.lost)
   if (lost.length > 0) db.run(sql.lose, { seqs: seqsOf(lost) })
   const seqs = seqsOf(takings.flatMap((taking) => taking.run))
-  const rows = bySeq(db.all(sql.lease, { token, leaseMs, now, seqs }).map(claimedRow))
+  const rows = bySeq(db.all(sql.lease, { token, mark: SOLO, leaseMs, now, seqs }).map(claimedRow))
   return { rows: runByRun(rows), afterKey, nextDueMs }
 }
 

@@ -60,6 +60,41 @@ export const suspects: Theme = {
       }
     })
 
+    test('several are a group: none is charged when it dies, and then each is tried alone', async (h) => {
+      const lost = await loseTogether(h, 3)
+      const group = await h.claim({ token: 'worker:8', suspects: 3, leaseMs: SHORT_MS })
+      const told = group.map(({ token, suspect, attempts }) => [token, suspect, attempts])
+      assert.deepEqual(told, Array(3).fill(['worker:8:some', true, 0]))
+      await h.elapse(SHORT_MS)
+      assert.deepEqual(await h.claim({ suspects: 3 }), [])
+      const alone: string[] = []
+      for (const _ of lost) {
+        const row = await h.claimOne({ token: 'worker:9', suspects: 1 })
+        assert.deepEqual([row.token, row.suspect, row.attempts], ['worker:9:solo', true, 0])
+        alone.push(row.eventId)
+      }
+      assert.deepEqual(alone.sort(), [...lost].sort())
+    })
+
+    test('a row that was alone comes into no group, and others do', async (h) => {
+      const [bad] = await loseTogether(h, 1)
+      assert.equal((await h.claimOne({ suspects: 1, leaseMs: SHORT_MS })).eventId, bad)
+      const lost = await loseTogether(h, 2)
+      assert.deepEqual((await h.claimIds({ suspects: 5 })).sort(), [...lost].sort())
+      const row = await h.claimOne({ suspects: 1 })
+      assert.deepEqual([row.eventId, row.attempts], [bad, 1])
+    })
+
+    test('a group can be settled, and one that was given back is as any other', async (h) => {
+      await loseTogether(h, 2)
+      const [first, second] = await h.claim({ suspects: 2 })
+      if (!first || !second) throw new Error('two were expected')
+      assert.deepEqual(await h.settle([done(first)]), [first.eventId])
+      await h.settle([{ ...claimOf(second), outcome: 'release', delayMs: 0 }])
+      const row = await h.claimOne()
+      assert.deepEqual([row.eventId, row.attempts, row.suspect], [second.eventId, 0, false])
+    })
+
     test('a row that was given back after it was alone is not charged', async (h) => {
       const [id] = await loseTogether(h, 1)
       const alone = await h.claimOne({ suspects: 1 })

@@ -53,6 +53,7 @@ export type Act =
   | {
       readonly kind: 'claim' | 'claim fresh' | 'claim keys'
       readonly token: string
+      readonly suspects: number
       readonly got: readonly Got[]
     }
   | { readonly kind: 'renew'; readonly claims: readonly Held[]; readonly names: readonly string[] }
@@ -62,6 +63,7 @@ export type Act =
 
 export const RUN_LENGTH = 4
 const SOLO = ':solo'
+const SOME = ':some'
 const LOST = '~'
 
 /**
@@ -81,8 +83,10 @@ export function after(state: State, act: Act, mayMiss: boolean): State | null {
       return committed(state, act.rows)
     case 'claim':
     case 'claim fresh': {
-      const expected = [...state.values()].filter((row) => isFree(row, act.kind === 'claim'))
-      return leased(state, expected, act.token, act.got, mayMiss)
+      const free = [...state.values()].filter((row) => isFree(row, act.kind === 'claim', act.suspects))
+      if (act.suspects !== 1) return leased(state, free, act, SOME, mayMiss)
+      const expected = withOneSuspect(free, act.got, mayMiss)
+      return expected && leased(state, expected, act, SOLO, mayMiss)
     }
     case 'claim keys':
       return enteredKeys(state, act.token, act.got, mayMiss)
@@ -106,10 +110,19 @@ function isPending({ status }: ModelRow): boolean {
   return status === 'NEW' || status === 'RETRY'
 }
 
-function isFree(row: ModelRow, alsoRetriedAndLost: boolean): boolean {
+function isFree(row: ModelRow, alsoRetriedAndLost: boolean, suspects: number): boolean {
   if (row.key !== null || !isPending(row)) return false
   if (row.lockedBy === null) return alsoRetriedAndLost || row.status === 'NEW'
-  return alsoRetriedAndLost && row.isExpired
+  const wasSuspect = row.lockedBy.endsWith(SOLO) || row.lockedBy.endsWith(SOME)
+  return alsoRetriedAndLost && row.isExpired && (suspects === 1 || !wasSuspect)
+}
+
+/** Which one of them is for the store to say. */
+function withOneSuspect(rows: ModelRow[], got: readonly Got[], mayMiss: boolean): ModelRow[] | null {
+  const lost = rows.filter((row) => row.lockedBy !== null)
+  const taken = lost.filter((row) => got.some(({ name }) => name === row.name))
+  if (taken.length !== Math.min(lost.length, 1) && !(mayMiss && taken.length === 0)) return null
+  return rows.filter((row) => row.lockedBy === null || taken.includes(row))
 }
 
 function isHeldBy(state: State, { name, token }: Held): boolean {
@@ -139,8 +152,8 @@ function committed(state: State, rows: readonly NewRow[]): State {
 function leased(
   state: State,
   expected: readonly ModelRow[],
-  token: string,
-  got: readonly Got[],
+  { token, got }: { readonly token: string; readonly got: readonly Got[] },
+  mark: string,
   mayMiss: boolean,
 ): State | null {
   const next = new Map(state)
@@ -149,7 +162,7 @@ function leased(
   for (const row of inOrder) {
     const isLost = row.lockedBy !== null
     const attempts = row.attempts + (row.lockedBy?.endsWith(SOLO) ? 1 : 0)
-    const lockedBy = isLost ? token + SOLO : token
+    const lockedBy = isLost ? token + mark : token
     const answer = got[found]
     if (answer?.name !== row.name) {
       if (mayMiss) continue
@@ -175,7 +188,7 @@ function enteredKeys(state: State, token: string, got: readonly Got[], mayMiss: 
       if (answered.length > 0) return null
       continue
     }
-    next = next && leased(next, run, token, answered, false)
+    next = next && leased(next, run, { token, got: answered }, SOLO, false)
     if (next) next = withLost(next, rows.slice(run.length))
   }
   return left === 0 ? next : null

@@ -212,24 +212,27 @@ export class Session {
 
   async #claim(store: EventStore, kind: Claiming): Promise<Act> {
     const token = `${this.name}:${++this.#calls}`
+    // The first sessions try what was lost together, the others one by one.
+    const together = kind === 'claim keys' || this.name < 'C'
+    const suspects = kind === 'claim fresh' ? 0 : together ? 10 : 1
     const common = {
       token,
       leaseMs: LEASE_MS,
       maxBytes: 1_048_576,
       accept: this.#events.accept,
       skipRecentMs: 0,
+      suspects,
     }
     const { rows } =
       kind === 'claim keys'
-        ? await store.claimOrdered({ ...common, keys: 10, runLength: RUN_LENGTH, afterKey: '', suspects: 10 })
+        ? await store.claimOrdered({ ...common, keys: 10, runLength: RUN_LENGTH, afterKey: '' })
         : await store.claim({
             ...common,
             limit: 100,
             fromSeq: 0,
-            suspects: kind === 'claim' ? 10 : 0,
             freshOnly: kind === 'claim fresh',
           })
-    return { kind, token, got: rows.map(this.#got) }
+    return { kind, token, suspects, got: rows.map(this.#got) }
   }
 
   /** As a worker does: the first event failed, and those behind it are given back unhandled. */
