@@ -44,6 +44,7 @@ it('every example is here, and its README gives the command', () => {
     '2-account-profile',
     '3-nestjs-api',
     '4-two-databases',
+    '5-relay-to-broker',
     '6-ordered-events',
   ])
   for (const folder of folders) {
@@ -73,6 +74,12 @@ describe('the examples that end by themselves', { timeout: PATIENCE }, () => {
       'o-1: shipped',
       'events done: shop 1, warehouse 1',
     ])
+  })
+
+  it('5-relay-to-broker writes one invoice for each order, whoever is killed', async () => {
+    const lines = await start('5-relay-to-broker', {}, '--kills', '6')
+    expect(lines[0]).toMatch(/^killed: \d times the shop, \d times billing$/)
+    expect(lines.slice(1)).toEqual(['orders: 60', 'invoices: 60, for 60 orders'])
   })
 
   it('6-ordered-events keeps the order of each account, and lets nobody else wait', async () => {

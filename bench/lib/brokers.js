@@ -1,0 +1,122 @@
+// Each broker: a server of its own, our bus on it, and its bare client, which sends the same bytes with the same confirms.
+// The servers sync as they do by default, but for Redis, which is told to: an answer of it would mean little otherwise.
+const STREAM = 'bench'
+
+export const brokers = {
+  redis: {
+    start: async () => (await import('../../scripts/redis-server.mjs')).startRedis(),
+    async open(url) {
+      const { createClient } = await import('redis')
+      const client = createClient({ url })
+      client.on('error', () => {})
+      await client.connect()
+      return {
+        bus: async (options) =>
+          (await import('../../dist/buses/redis.js')).redisBus(client, { stream: STREAM, ...options }),
+        prepare: ({ attributes, contentType, body }) => [
+          'XADD',
+          STREAM,
+          '*',
+          ...Object.entries(attributes).flatMap(([name, value]) => [`ce-${name}`, value]),
+          'content-type',
+          contentType,
+          'data',
+          Buffer.from(body),
+        ],
+        // Commands of one turn go out together.
+        send: (commands) => Promise.all(commands.map((command) => client.sendCommand(command))),
+        close: () => client.close(),
+      }
+    },
+  },
+  nats: {
+    start: async () => (await import('../../scripts/nats-server.mjs')).startNats(),
+    async open(url) {
+      const { connect, headers } = await import('@nats-io/transport-node')
+      const { jetstream, jetstreamManager } = await import('@nats-io/jetstream')
+      const connection = await connect({ servers: url })
+      const manager = await jetstreamManager(connection)
+      await manager.streams.add({ name: 'bare', subjects: ['bare.>'] })
+      const js = jetstream(connection)
+      return {
+        bus: async (options) =>
+          (await import('../../dist/buses/nats.js')).natsBus(connection, { stream: STREAM, ...options }),
+        prepare({ id, type, attributes, contentType, body }) {
+          const made = headers()
+          for (const [name, value] of Object.entries(attributes))
+            made.set(`ce-${name}`, encodeURIComponent(value))
+          made.set('content-type', contentType)
+          return [`bare.${type}`, body, { msgID: id, headers: made }]
+        },
+        send: (messages) => Promise.all(messages.map((args) => js.publish(...args))),
+        close: () => connection.close(),
+      }
+    },
+  },
+  rabbitmq: {
+    start: async () => (await import('../../scripts/rabbitmq-server.mjs')).startRabbitmq(),
+    async open(url) {
+      const { default: amqp } = await import('amqplib')
+      const connection = await amqp.connect(url)
+      const channel = await connection.createConfirmChannel()
+      // A queue takes the events on either side: without one there would be nothing to confirm.
+      for (const exchange of [STREAM, 'bare']) {
+        await channel.assertExchange(exchange, 'topic', { durable: true })
+        await channel.assertQueue(`${exchange}.bench`, {
+          durable: true,
+          arguments: { 'x-queue-type': 'quorum' },
+        })
+        await channel.bindQueue(`${exchange}.bench`, exchange, '#')
+      }
+      return {
+        bus: async (options) =>
+          (await import('../../dist/buses/rabbitmq.js')).rabbitmqBus(() => amqp.connect(url), {
+            exchange: STREAM,
+            ...options,
+          }),
+        prepare({ id, type, attributes, contentType, body }) {
+          const headers = Object.fromEntries(
+            Object.entries(attributes).map(([name, value]) => [`cloudEvents:${name}`, value]),
+          )
+          return ['bare', type, Buffer.from(body), { persistent: true, contentType, messageId: id, headers }]
+        },
+        send: (messages) =>
+          Promise.all(
+            messages.map(
+              (args) =>
+                new Promise((resolve, reject) =>
+                  channel.publish(...args, (error) => (error ? reject(error) : resolve())),
+                ),
+            ),
+          ),
+        close: () => connection.close(),
+      }
+    },
+  },
+  kafka: {
+    start: async () => (await import('../../scripts/kafka-server.mjs')).startKafka(),
+    async open(url) {
+      const { Admin, Consumer, Producer } = await import('@platformatic/kafka')
+      const connection = { clientId: 'bench', bootstrapBrokers: url.replace(/^kafka:\/\//, '').split(',') }
+      const admin = new Admin(connection)
+      await admin.createTopics({ topics: ['bare'], partitions: 6, replicas: 1 }).catch(() => {})
+      await admin.close()
+      const producer = new Producer({ ...connection, idempotent: true, acks: -1 })
+      return {
+        bus: async (options) =>
+          (await import('../../dist/buses/kafka.js')).kafkaBus(
+            { Admin, Consumer, Producer, connection },
+            { topic: STREAM, ...options },
+          ),
+        prepare({ id, attributes, contentType, body }) {
+          const headers = new Map([[Buffer.from('content-type'), Buffer.from(contentType)]])
+          for (const [name, value] of Object.entries(attributes))
+            headers.set(Buffer.from(`ce_${name}`), Buffer.from(value))
+          return { topic: 'bare', key: Buffer.from(id), value: Buffer.from(body), headers }
+        },
+        send: (messages) => producer.send({ messages, acks: -1 }),
+        close: () => producer.close(),
+      }
+    },
+  },
+}

@@ -1,0 +1,3 @@
+import { defineEvent } from 'aftercommit'
+
+export const OrderPlaced = defineEvent<{ orderId: string; total: number }>('order.placed')
