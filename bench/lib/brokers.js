@@ -94,10 +94,13 @@ export const brokers = {
     },
   },
   kafka: {
-    start: async () => (await import('../../scripts/kafka-server.mjs')).startKafka(),
+    async start() {
+      const server = await (await import('../../scripts/kafka-server.mjs')).startKafka()
+      return { url: server.brokers.join(','), stop: () => server.stop() }
+    },
     async open(url) {
       const { Admin, Consumer, Producer } = await import('@platformatic/kafka')
-      const connection = { clientId: 'bench', bootstrapBrokers: url.replace(/^kafka:\/\//, '').split(',') }
+      const connection = { clientId: 'bench', bootstrapBrokers: url.split(',') }
       const admin = new Admin(connection)
       await admin.createTopics({ topics: ['bare'], partitions: 6, replicas: 1 }).catch(() => {})
       await admin.close()

@@ -129,11 +129,13 @@ describe('a consumer', () => {
 
   it('buries unread what the broker has handed out too often', async () => {
     const { transport, deliver, calls, clock, bus } = await world(() => {})
-    deliver({}, 4)
+    deliver({}, 14)
     await turns(20)
     expect(calls).toEqual([])
-    expect(transport.buried).toMatchObject([{ burial: { handlers: [], attempts: 3 } }])
-    deliver({}, 3)
+    expect(transport.buried).toMatchObject([
+      { burial: { handlers: [], error: expect.stringContaining('14 times') } },
+    ])
+    deliver({}, 13)
     await turns(20)
     expect(calls.length).toBe(1)
     await stopped(bus, clock)
@@ -145,7 +147,7 @@ describe('a consumer', () => {
     transport.onBury = async () => {
       if (isDown) throw new Error('down')
     }
-    deliver({}, 9)
+    deliver({}, 99)
     await clock.advance(60_000)
     expect(transport.buried).toEqual([])
     isDown = false
@@ -197,6 +199,24 @@ describe('a consumer', () => {
     await turns(20)
     expect(calls.length).toBe(1)
     expect(transport.acked).toEqual([])
+  })
+
+  it('does not begin what it has lost before it was ready', async () => {
+    const transport = new PaperTransport()
+    const consume = transport.consume.bind(transport)
+    transport.consume = async (options) => {
+      const consumption = await consume(options)
+      const message = transport.deliver(messageOf(EventEnvelope.create({ eventType: 'early' }), undefined))
+      options.onLost([message])
+      return consumption
+    }
+    const bus = new BrokerBus(transport, busSettingsOf(OPTIONS, []))
+    const seen: string[] = []
+    bus.subscribe('*', { name: 'work', handle: (event) => void seen.push(event.eventType) })
+    await bus.start()
+    await turns(20)
+    expect(seen).toEqual([])
+    await bus.stop()
   })
 
   it('takes what comes before it is ready', async () => {

@@ -20,6 +20,7 @@ export interface ConsumerOptions {
   readonly subscriptions: Subscriptions
   readonly concurrency: number
   readonly maxAttempts: number
+  readonly maxDeliveries: number
   readonly retryPolicy: RetryPolicy
   readonly drainTimeoutMs: number
   readonly takeoverMs: number
@@ -142,14 +143,20 @@ export class Consumer {
 
   /** Never rejects. */
   async #finish(held: Held): Promise<void> {
-    const { maxAttempts } = this.#options
-    let failures: readonly Failure[] = []
+    const { maxAttempts, maxDeliveries } = this.#options
+    if (held.message.deliveries > maxDeliveries) {
+      this.#options.logger.error(
+        fieldsOf(held.event),
+        'a message that its consumers do not survive goes to the dead letters',
+      )
+      await this.#bury(
+        held,
+        [],
+        `It was handed out ${held.message.deliveries} times: its consumers do not survive it.`,
+      )
+    }
     while (!this.#isOver(held)) {
-      if (held.attempts >= maxAttempts && failures.length === 0) {
-        await this.#bury(held, [], 'Every consumer that had it has died or lost its connection.')
-        break
-      }
-      failures = await this.#try(held)
+      const failures = await this.#try(held)
       if (failures.length === 0) break
       const isHopeless = failures.some(({ error }) => error instanceof Unrecoverable)
       if (held.attempts >= maxAttempts || isHopeless) {
@@ -242,6 +249,7 @@ export class Consumer {
 
   #lose(messages: Iterable<IncomingMessage>): void {
     for (const message of messages) {
+      this.#early = this.#early?.filter((one) => one !== message) ?? null
       const held = this.#byMessage.get(message)
       if (held) held.isLost = true
     }

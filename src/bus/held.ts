@@ -7,8 +7,8 @@ export class Held {
   readonly message: IncomingMessage
   readonly event: EventEnvelope
   readonly handlers: readonly EventHandler[]
-  /** Tries that have failed, those of consumers that died with it included. */
-  attempts: number
+  /** Tries that have failed here. */
+  attempts = 0
   /** They are not called again for this message. */
   succeeded: Set<string> = new Set()
   /** Another consumer may have it by now: it is not started, and not answered. */
@@ -21,7 +21,6 @@ export class Held {
     this.message = message
     this.event = event
     this.handlers = handlers
-    this.attempts = Math.max(0, message.deliveries - 1)
   }
 
   /** One after the other: events of one ordering key, and the same event again. */

@@ -18,8 +18,13 @@ export interface BusOptions {
   readonly concurrency?: number
   /** Failed tries before a message goes to the dead letters, and how long to wait between them. */
   readonly retry?: {
-    /** Default 5. A consumer that dies takes one try of all that it held, where the broker counts. */
+    /** Default 5. */
     readonly maxAttempts?: number
+    /**
+     * How often the broker may hand a message out before it counts as one that kills its consumers. A lost connection or
+     * a stop counts for everything that a consumer held, so this is more. Default `maxAttempts` + 10.
+     */
+    readonly maxDeliveries?: number
     /** Default `exponentialBackoff(200, 10_000)`. */
     readonly policy?: RetryPolicy
   }
@@ -55,7 +60,8 @@ export function busSettingsOf(options: BusOptions, own: readonly string[]) {
   if (group !== undefined) checkBrokerName('group', group)
   if (typeof retry !== 'object' || retry === null)
     throw new InvalidSettingError('retry', 'must be an object of settings')
-  known('retry.', retry, ['maxAttempts', 'policy'])
+  known('retry.', retry, ['maxAttempts', 'maxDeliveries', 'policy'])
+  const maxAttempts = whole('retry.maxAttempts', retry.maxAttempts ?? retry.policy?.maxAttempts, 5, 1)
   needs('retry.policy', retry.policy, ['delayMs'])
   needs('logger', logger, ['debug', 'info', 'warn', 'error'])
   needs('clock', options.clock, ['now', 'monotonic', 'setTimer'])
@@ -64,7 +70,8 @@ export function busSettingsOf(options: BusOptions, own: readonly string[]) {
     events: options.events ?? [],
     source: options.source,
     concurrency: whole('concurrency', options.concurrency, 16, 1),
-    maxAttempts: whole('retry.maxAttempts', retry.maxAttempts ?? retry.policy?.maxAttempts, 5, 1),
+    maxAttempts,
+    maxDeliveries: whole('retry.maxDeliveries', retry.maxDeliveries, maxAttempts + 10, 1),
     retryPolicy: retry.policy ?? exponentialBackoff(200, 10_000),
     confirmTimeoutMs: whole('confirmTimeoutMs', options.confirmTimeoutMs, 10_000, 1),
     drainTimeoutMs: whole('drainTimeoutMs', options.drainTimeoutMs, 5_000, 0),

@@ -66,12 +66,12 @@ export class CompiledSnippets {
     }
   }
 
-  /** Runs one as a process of its own, with `DATABASE_URL` set. */
-  run(snippet: Snippet, databaseUrl: string): Promise<Ran> {
+  /** Runs one as a process of its own, with `DATABASE_URL` set, and what else it needs. */
+  run(snippet: Snippet, databaseUrl: string, env: Readonly<Record<string, string>> = {}): Promise<Ran> {
     const file = (this.#files.get(snippet) as string).replace(/\.mts$/, '.mjs')
     const child = spawn(process.execPath, [file], {
       cwd: ROOT,
-      env: { ...process.env, DATABASE_URL: databaseUrl },
+      env: { ...process.env, ...env, DATABASE_URL: databaseUrl },
       stdio: ['ignore', 'pipe', 'pipe'],
       timeout: 50_000,
       killSignal: 'SIGKILL',

@@ -117,7 +117,7 @@ export const deadLetters: Theme = {
       async (h) => {
         const name = group()
         const never = signal()
-        const options = { group: name, takeoverMs: 300, drainTimeoutMs: 0, retry: { maxAttempts: 2 } }
+        const options = { group: name, takeoverMs: 300, drainTimeoutMs: 0, retry: { maxDeliveries: 2 } }
         const publisher = await h.bus()
         for (let death = 1; death <= 2; death++) {
           const deadly = note('work', () => never.given)

@@ -27,7 +27,7 @@ export const groups: Theme = {
         assert.equal(new Set(all()).size, published)
         assert.equal(all().length, published, 'none came twice')
       },
-      'groups',
+      'shares',
     )
 
     test(

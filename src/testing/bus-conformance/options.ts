@@ -30,6 +30,8 @@ export interface BusWorld {
 
   /** Consumers of one group share the messages, different groups each get all. Absent in a bus without a broker. */
   readonly groups?: true | undefined
+  /** Several consumers of a group work at the same time, and none of them only stands by. */
+  readonly shares?: true | undefined
   /** The broker itself drops what it has had before, by the event's id. */
   readonly deduplicates?: true | undefined
   /** The order within a key holds also when several consumers share a group. */
@@ -64,6 +66,7 @@ export interface BusConformanceOptions extends SuiteOptions {
 /** What a test may need of the world. Nothing else decides what is skipped. */
 export type BusNeed =
   | 'groups'
+  | 'shares'
   | 'deduplicates'
   | 'orderAcrossConsumers'
   | 'countsDeliveries'

@@ -1,0 +1,342 @@
+import { type ChannelModel, connect } from 'amqplib'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { startProxy } from '../../test/support/proxy.js'
+import {
+  hasRabbitmq,
+  peek,
+  type RabbitmqServer,
+  startRabbitmq,
+  withChannel,
+} from '../../test/support/rabbitmq.js'
+import { until } from '../../test/support/waiting.js'
+import { EventEnvelope } from '../core/envelope.js'
+import { BrokerUnavailableError } from '../core/errors.js'
+import { silentLogger } from '../observe/logger.js'
+import { type BrokerBus, type RabbitmqBusOptions, rabbitmqBus } from './rabbitmq.js'
+
+const MAX_MESSAGE = 100_000
+
+const event = (init: Partial<Parameters<typeof EventEnvelope.create>[0]> = {}) =>
+  EventEnvelope.create({ eventType: 'order.placed', payload: { total: 42 }, ...init })
+
+const codesOf = (answers: readonly unknown[]) =>
+  answers.map((answer) => (answer === null ? null : ((answer as { code?: unknown }).code ?? String(answer))))
+
+// These change settings of the broker, so that they need one of their own, whatever AMQP_URL says.
+describe.skipIf(!hasRabbitmq())('a bus on RabbitMQ', () => {
+  let server: RabbitmqServer
+  let exchange: string
+  let count = 0
+  let ends: (() => Promise<unknown>)[] = []
+
+  beforeAll(async () => {
+    server = await startRabbitmq({ settings: { max_message_size: MAX_MESSAGE } })
+  })
+
+  afterAll(async () => {
+    await server?.stop()
+  })
+
+  beforeEach(() => {
+    exchange = `shop-${++count}`
+  })
+
+  afterEach(async () => {
+    for (const end of ends.reverse()) await end()
+    ends = []
+  })
+
+  const busOf = (options: RabbitmqBusOptions = {}, url = server.url): BrokerBus => {
+    const bus = rabbitmqBus(() => connect(url), { exchange, logger: silentLogger, ...options })
+    ends.push(() => bus.stop())
+    return bus
+  }
+
+  /** Started; what it gets is in the list. */
+  const consumerOf = async (options: RabbitmqBusOptions = {}, type = '*', url = server.url) => {
+    const got: EventEnvelope[] = []
+    const bus = busOf({ group: 'billing', ...options }, url)
+    bus.subscribe(type, { name: 'note', handle: (one) => void got.push(one) })
+    await bus.start()
+    return { bus, got }
+  }
+
+  const proxied = async () => {
+    const proxy = await startProxy(server.url)
+    ends.push(() => proxy.close())
+    return proxy
+  }
+
+  it('writes CloudEvents as their binding to AMQP says, persistent, with the type as the routing key', async () => {
+    await (await consumerOf()).bus.stop()
+    const one = event({ eventId: 'e-1', aggregateId: 'ö "1" 50%', payload: new Uint8Array([0, 255]) })
+    await busOf({ source: '/shop' }).publish(one)
+    const [message] = await peek(server.url, `${exchange}.billing`)
+    expect(message?.fields).toMatchObject({ exchange, routingKey: 'order.placed' })
+    expect(message?.properties).toMatchObject({
+      contentType: 'application/octet-stream',
+      messageId: 'e-1',
+      deliveryMode: 2,
+    })
+    expect(message?.properties.headers).toMatchObject({
+      'cloudEvents:specversion': '1.0',
+      'cloudEvents:id': 'e-1',
+      'cloudEvents:source': '/shop',
+      'cloudEvents:type': 'order.placed',
+      'cloudEvents:subject': 'ö "1" 50%',
+    })
+    expect(message?.content).toEqual(Buffer.from([0, 255]))
+  })
+
+  describe('events that no queue takes', () => {
+    it('are kept in a queue of their own, and said once', async () => {
+      const lines: string[] = []
+      const bus = busOf({ logger: { ...silentLogger, warn: (_: unknown, line: string) => lines.push(line) } })
+      const { bus: other } = await consumerOf({}, 'invoice.*')
+      const events = [event(), event({ eventType: 'invoice.sent' }), event()]
+      expect(await bus.send(events)).toEqual([null, null, null])
+      await other.stop()
+      const kept = await peek(server.url, `${exchange}.unrouted`)
+      expect(kept.map((one) => one.properties.messageId)).toEqual([events[0]?.eventId, events[2]?.eventId])
+      expect(kept[0]?.content.toString()).toBe('{"total":42}')
+      expect(lines).toEqual([`RabbitMQ has no queue for these events: kept in ${exchange}.unrouted`])
+    })
+
+    it('are refused when that is asked for, and only they', async () => {
+      const { got } = await consumerOf({}, 'invoice.*')
+      const sent = event({ eventType: 'invoice.sent' })
+      const answers = await busOf({ unrouted: 'refuse' }).send([event(), sent, event()])
+      expect(codesOf(answers)).toEqual(['UNROUTED', null, 'UNROUTED'])
+      await until('the other has come', () => got.length === 1)
+    })
+
+    it('are gone when that is asked for', async () => {
+      expect(await busOf({ unrouted: 'drop' }).send([event()])).toEqual([null])
+      expect(await peek(server.url, `${exchange}.unrouted`)).toEqual([])
+    })
+  })
+
+  describe('what the broker refuses', () => {
+    it('is told of the one that is too large; those around it arrive', async () => {
+      const { got } = await consumerOf()
+      const bus = busOf()
+      const large = event({ payload: 'x'.repeat(MAX_MESSAGE + 1) })
+      const events = [event(), event(), large, event(), event()]
+      const [answers, others] = await Promise.all([bus.send(events), bus.send([event(), event()])])
+      expect(codesOf(answers)).toEqual([null, null, 406, null, null])
+      expect(others).toEqual([null, null])
+      expect((answers[2] as Error).message).toMatch(/larger than configured max size/)
+      await until('the others have come', () => new Set(got.map((one) => one.eventId)).size === 6)
+      expect(got.map((one) => one.eventId)).not.toContain(large.eventId)
+    })
+
+    it.each([
+      ['', 65_500],
+      ['?frameMax=8192', 10_000],
+    ])('is told of headers that do not fit, and no other message suffers (%s)', async (query, length) => {
+      const { got } = await consumerOf()
+      const long = event({ headers: { long: 'x'.repeat(length) } })
+      const answers = await busOf({}, server.url + query).send([event(), long, event()])
+      expect(codesOf(answers)).toEqual([null, 'EVENT_TOO_LARGE', null])
+      await until('the others have come', () => got.length === 2)
+    })
+
+    it('is the broker that is unavailable when this user may not publish at all', async () => {
+      await server.control('add_user', 'reader', 'secret')
+      await server.control('set_permissions', 'reader', '', '', '.*')
+      await (await consumerOf()).bus.stop()
+      const url = server.url.replace('guest:guest', 'reader:secret')
+      const answers = await busOf({}, url).send([event(), event()])
+      expect(codesOf(answers)).toEqual(['BROKER_UNAVAILABLE', 'BROKER_UNAVAILABLE'])
+    })
+  })
+
+  it('carries types that are too long for a routing key, and finds them by pattern', async () => {
+    const eventType = `注文.${'日本'.repeat(60)}.届いた.${'語'.repeat(100)}`
+    const byName = await consumerOf({ group: 'name' }, eventType)
+    const byPattern = await consumerOf({ group: 'pattern' }, '注文.*')
+    const byLong = await consumerOf({ group: 'long' }, `${eventType.slice(0, 150)}.*`)
+    const bus = busOf()
+    await bus.publishAll([event({ eventType }), event({ eventType: `${eventType.slice(0, 150)}.x` })])
+    await until('all have come', () => byName.got.length === 1 && byPattern.got.length === 2)
+    await until('that one too', () => byLong.got.length === 1)
+    expect(byName.got[0]?.eventType).toBe(eventType)
+  })
+
+  describe('what is there already', () => {
+    it('is used as it is: another kind of exchange, another kind of queue', async () => {
+      await withChannel(server.url, async (channel) => {
+        await channel.assertExchange(exchange, 'fanout', { durable: false })
+        await channel.assertQueue(`${exchange}.billing`, { durable: false, arguments: { 'x-max-length': 5 } })
+      })
+      const { bus, got } = await consumerOf()
+      await bus.publish(event())
+      await until('it has come', () => got.length === 1)
+    })
+
+    it('is enough for a user who may create nothing', async () => {
+      await (await consumerOf()).bus.stop()
+      await server.control('add_user', 'worker', 'secret')
+      await server.control('set_permissions', 'worker', '', '.*', '.*')
+      const { bus, got } = await consumerOf({}, '*', server.url.replace('guest:guest', 'worker:secret'))
+      await bus.publish(event())
+      await until('it has come', () => got.length === 1)
+    })
+
+    it('is made again when somebody deletes it', async () => {
+      const { bus, got } = await consumerOf()
+      await bus.publish(event())
+      await until('the first has come', () => got.length === 1)
+      await withChannel(server.url, async (channel) => {
+        await channel.deleteExchange(exchange)
+        await channel.deleteQueue(`${exchange}.billing`)
+      })
+      const isBack = () =>
+        withChannel(server.url, (channel) => channel.checkQueue(`${exchange}.billing`)).then(
+          ({ consumerCount }) => consumerCount === 1,
+          () => false,
+        )
+      await until('the consumer is back', isBack)
+      await bus.publish(event())
+      await until('the second has come', () => got.length === 2)
+    })
+  })
+
+  describe('connections', () => {
+    it('are made again when an operator closes them', async () => {
+      const { bus, got } = await consumerOf()
+      await bus.publish(event())
+      await server.control('close_all_connections', 'maintenance')
+      const last = event()
+      await until('it can be published', () =>
+        bus.publish(last).then(
+          () => true,
+          () => false,
+        ),
+      )
+      await until('it has come', () => got.some((one) => one.eventId === last.eventId))
+    })
+
+    it('that are silent are given up by publishers, without heartbeats', async () => {
+      const { got } = await consumerOf()
+      const proxy = await proxied()
+      const bus = busOf({ confirmTimeoutMs: 500 }, `${proxy.url}?heartbeat=0`)
+      await bus.publish(event())
+      proxy.halfOpen()
+      await expect(bus.publish(event())).rejects.toThrow()
+      const last = event()
+      await until(
+        'another is made',
+        () =>
+          bus.publish(last).then(
+            () => true,
+            () => false,
+          ),
+        3_000,
+      )
+      await until('it has come', () => got.some((one) => one.eventId === last.eventId))
+      expect(proxy.accepted).toBeGreaterThan(1)
+    })
+
+    it('are closed by a stop, also when nobody answers', async () => {
+      const proxy = await proxied()
+      const { bus } = await consumerOf({ drainTimeoutMs: 0 }, '*', `${proxy.url}?heartbeat=0`)
+      const models: ChannelModel[] = []
+      const silent = rabbitmqBus(
+        async () => {
+          const model = await connect(`${proxy.url}?heartbeat=0`)
+          models.push(model)
+          return model
+        },
+        { exchange, logger: silentLogger },
+      )
+      await silent.publish(event())
+      proxy.freeze()
+      await Promise.all([bus.stop(), silent.stop()])
+      const [model] = models as unknown as { connection: { stream: { destroyed: boolean } } }[]
+      expect(model?.connection.stream.destroyed).toBe(true)
+      proxy.thaw()
+      expect(proxy.open).toBe(0)
+    })
+
+    it('cannot be had: that is the broker, and nobody waits for ever', async () => {
+      const bus = rabbitmqBus(() => Promise.reject(new Error('no way')), { exchange })
+      const [answer] = await bus.send([event()])
+      expect(answer).toBeInstanceOf(BrokerUnavailableError)
+      await expect(bus.check()).rejects.toThrow(BrokerUnavailableError)
+    })
+  })
+
+  it('fails as unavailable while the broker is short of memory, and works again afterwards', async () => {
+    const bus = busOf({ confirmTimeoutMs: 1_000 })
+    await bus.publish(event())
+    await server.control('set_vm_memory_high_watermark', 'absolute', '1')
+    try {
+      expect(codesOf(await bus.send([event()]))).toEqual(['BROKER_UNAVAILABLE'])
+      // By now it has been told, and asks nobody.
+      await expect(bus.check()).rejects.toThrow(/takes nothing now/)
+      expect(codesOf(await bus.send([event()]))).toEqual(['BROKER_UNAVAILABLE'])
+    } finally {
+      await server.control('set_vm_memory_high_watermark', '0.8')
+    }
+    await until('it takes messages', () =>
+      bus.publish(event()).then(
+        () => true,
+        () => false,
+      ),
+    )
+  })
+
+  it('buries also what has no room for the story of its end', async () => {
+    const bus = busOf({ group: 'billing', retry: { maxAttempts: 1 } })
+    bus.subscribe('*', {
+      name: 'work',
+      handle: () => {
+        throw new Error('€'.repeat(5_000))
+      },
+    })
+    await bus.start()
+    const id = await bus.publish(event({ headers: { long: 'x'.repeat(64_000) } }))
+    await until('it is buried', async () => (await peek(server.url, `${exchange}.billing.dead`)).length === 1)
+    const [dead] = await peek(server.url, `${exchange}.billing.dead`)
+    expect(dead?.properties.headers).toMatchObject({
+      'cloudEvents:id': id,
+      'cloudEvents:deadgroup': 'billing',
+    })
+    expect(dead?.content.toString()).toBe('{"total":42}')
+  })
+
+  it('with one active consumer nothing is overtaken when it stops', async () => {
+    const order: string[] = []
+    let finish = () => {}
+    const finished = new Promise<void>((resolve) => {
+      finish = resolve
+    })
+    const start = async (name: string, work: () => Promise<void>) => {
+      const bus = busOf({ group: 'billing', singleActive: true, concurrency: 1, drainTimeoutMs: 30_000 })
+      bus.subscribe('*', {
+        name: 'work',
+        handle: async ({ payload }) => {
+          order.push(`${name} ${payload} begins`)
+          await work()
+          order.push(`${name} ${payload} ends`)
+        },
+      })
+      await bus.start()
+      return bus
+    }
+    const first = await start('first', () => finished)
+    await start('second', async () => {})
+    await first.publishAll(Array.from({ length: 8 }, (_, n) => event({ payload: n, orderingKey: 'k' })))
+    await until('it has begun', () => order.length === 1)
+    const stopped = first.stop()
+    // The broker has had time to hand something to the second.
+    await server.control('list_consumers')
+    expect(order).toEqual(['first 0 begins'])
+    finish()
+    await stopped
+    await until('all have been handled', () => order.length === 16)
+    const expected = Array.from({ length: 8 }, (_, n) => (n === 0 ? 'first 0' : `second ${n}`))
+    expect(order).toEqual(expected.flatMap((one) => [`${one} begins`, `${one} ends`]))
+  })
+})
