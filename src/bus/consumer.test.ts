@@ -201,6 +201,21 @@ describe('a consumer', () => {
     expect(transport.acked).toEqual([])
   })
 
+  it('gives back on a stop what had no turn, also when the one before it ends in time', async () => {
+    const finish = gate()
+    const { transport, deliver, calls, clock, bus } = await world(() => finish.opened, { concurrency: 1 })
+    const messages = [deliver({ eventId: 'a' }), deliver({ eventId: 'b' }), deliver({ orderingKey: 'k' })]
+    await turns(20)
+    const stopping = bus.stop()
+    await turns(20)
+    finish.open()
+    await clock.advance(0)
+    await stopping
+    expect(calls).toEqual(['a'])
+    expect(transport.acked).toEqual([[messages[0]]])
+    expect(new Set(transport.released)).toEqual(new Set(messages.slice(1)))
+  })
+
   it('does not begin what it has lost before it was ready', async () => {
     const transport = new PaperTransport()
     const consume = transport.consume.bind(transport)

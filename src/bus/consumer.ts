@@ -165,7 +165,8 @@ export class Consumer {
       }
       await this.#backoff(this.#delayOf(held, failures))
     }
-    this.#held.delete(held)
+    // What a stop leaves unanswered is given back together.
+    if (held.isAnswered || held.isLost) this.#held.delete(held)
   }
 
   /** Given back while stopping: by whoever stops, in one call. */

@@ -1,0 +1,147 @@
+import { BrokerBus } from '../bus/broker-bus.js'
+import { type BusOptions, type BusSettings, busSettingsOf, checkBrokerName } from '../bus/settings.js'
+import type { ConsumeOptions, Consumption, OutgoingMessage, Transport } from '../bus/transport.js'
+import { AftercommitError, BrokerUnavailableError } from '../core/errors.js'
+import { whole } from '../core/settings.js'
+import {
+  BROKER,
+  Calls,
+  type Connection,
+  codeOf,
+  connectionOf,
+  isUnavailable,
+  type RedisClient,
+} from './redis-client.js'
+import { RedisConsumption } from './redis-consumption.js'
+import { fieldsOf, pack } from './redis-message.js'
+import { SEND } from './redis-scripts.js'
+
+export type { IoRedisClient, NodeRedisClient, RedisClient } from './redis-client.js'
+
+export interface RedisBusOptions extends BusOptions {
+  /** Default 'events'. Made when it is missing. */
+  readonly stream?: string
+  /** About so many messages are kept, read or not: older ones go when new ones come. Default: all are kept. */
+  readonly maxLength?: number
+}
+
+/**
+ * A bus on a stream of Redis 6.2 or newer. `client` is a connected client of `redis` or `ioredis`; it stays yours to
+ * close. For consuming a connection of the bus's own is opened, with the same settings.
+ *
+ * @example
+ * const bus = redisBus(client, { group: 'billing' })
+ */
+export function redisBus(client: RedisClient, options: RedisBusOptions = {}): BrokerBus {
+  const settings = busSettingsOf(options, ['stream', 'maxLength'])
+  const stream = checkBrokerName('stream', options.stream ?? 'events')
+  const maxLength = options.maxLength === undefined ? '' : whole('maxLength', options.maxLength, 0, 1)
+  return new BrokerBus(
+    new RedisTransport(connectionOf(client), { ...settings, stream, maxLength: `${maxLength}` }),
+    settings,
+  )
+}
+
+interface RedisSettings extends BusSettings {
+  readonly stream: string
+  /** '' for none. */
+  readonly maxLength: string
+}
+
+/** More does not go with one command: the server does nothing else meanwhile. */
+const BATCH_BYTES = 1_000_000
+
+class RedisTransport implements Transport {
+  readonly broker = BROKER
+  readonly #connection: Connection
+  readonly #settings: RedisSettings
+  readonly #calls: Calls
+  readonly #consumptions = new Set<RedisConsumption>()
+
+  constructor(connection: Connection, settings: RedisSettings) {
+    this.#connection = connection
+    this.#settings = settings
+    this.#calls = new Calls(connection, settings.clock, settings.confirmTimeoutMs)
+  }
+
+  /**
+   * One command for all of them: clients that connect again keep some commands and drop others, and then messages would
+   * overtake each other. Only very large ones need several, one after the other.
+   */
+  async send(messages: readonly OutgoingMessage[]): Promise<readonly (unknown | null)[]> {
+    const { clock, confirmTimeoutMs } = this.#settings
+    const lateAt = clock.monotonic() + confirmTimeoutMs
+    const answers: (unknown | null)[] = []
+    while (answers.length < messages.length) {
+      const batch = batchFrom(messages, answers.length)
+      const failed = clock.monotonic() > lateAt ? TOO_LATE : await this.#sendBatch(batch, answers)
+      if (failed !== null) answers.push(...messages.slice(answers.length).map(() => failed))
+    }
+    return answers
+  }
+
+  /** Notes those that were taken; answers why the next one was not, or null. Never rejects. */
+  async #sendBatch(batch: readonly OutgoingMessage[], answers: unknown[]): Promise<unknown | null> {
+    const { stream, maxLength } = this.#settings
+    const args = ['EVAL', SEND, '1', stream, maxLength, pack(batch.map(fieldsOf))]
+    try {
+      const [sent, error] = (await this.#calls.call(args)) as [number, Buffer?]
+      for (let n = 0; n < Number(sent); n++) answers.push(null)
+      return error === undefined ? null : new AftercommitError('BROKER_REFUSED', String(error))
+    } catch (error) {
+      return error
+    }
+  }
+
+  /** A write that Redis refuses as such, after all that could make it refuse other writes. */
+  async check(): Promise<void> {
+    const { stream } = this.#settings
+    const type = String(await this.#calls.call(['TYPE', stream]))
+    if (type !== 'stream' && type !== 'none') {
+      throw new AftercommitError(
+        'BROKER_REFUSED',
+        `WRONGTYPE The key '${stream}' holds no stream but: ${type}`,
+      )
+    }
+    try {
+      await this.#calls.call(['XADD', stream, 'NOMKSTREAM', '0-0', 'check', ''])
+    } catch (error) {
+      if (codeOf(error) !== 'ERR') throw error
+    }
+  }
+
+  isUnavailable(error: unknown): boolean {
+    return isUnavailable(error)
+  }
+
+  async consume(options: ConsumeOptions): Promise<Consumption> {
+    const { stream, clock, confirmTimeoutMs } = this.#settings
+    const consumption = new RedisConsumption({
+      ...options,
+      stream,
+      clock,
+      calls: this.#calls,
+      patienceMs: confirmTimeoutMs,
+      duplicate: () => this.#connection.duplicate(),
+      onClose: () => this.#consumptions.delete(consumption),
+    })
+    await consumption.start()
+    this.#consumptions.add(consumption)
+    return consumption
+  }
+
+  async close(): Promise<void> {
+    await Promise.all([...this.#consumptions].map((consumption) => consumption.close()))
+  }
+}
+
+const TOO_LATE = new BrokerUnavailableError(BROKER, 'has not answered in time')
+
+/** At least one. */
+function batchFrom(messages: readonly OutgoingMessage[], from: number): readonly OutgoingMessage[] {
+  let bytes = 0
+  let to = from
+  do bytes += (messages[to++] as OutgoingMessage).body.byteLength
+  while (to < messages.length && bytes < BATCH_BYTES)
+  return messages.slice(from, to)
+}
