@@ -1,0 +1,169 @@
+import { jetstreamManager } from '@nats-io/jetstream'
+import type { NatsConnection } from '@nats-io/transport-node'
+import { afterAll, afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { connectNats, freshStream, startNatsOrSkip } from '../../test/support/nats.js'
+import { startProxy, type TcpProxy } from '../../test/support/proxy.js'
+import { type Gate, gate, turns, until } from '../../test/support/until.js'
+import type { BrokerBus } from '../bus/broker-bus.js'
+import { EventEnvelope } from '../core/envelope.js'
+import { type Logger, silentLogger } from '../observe/logger.js'
+import { type NatsBusOptions, natsBus } from './nats.js'
+
+const event = () => EventEnvelope.create({ eventType: 'order.placed', payload: { total: 1 } })
+
+/** Notes the event, and takes until the gate is open. */
+const held = (begun: string[], finish: Gate) => (one: EventEnvelope) => {
+  begun.push(one.eventId)
+  return finish.opened
+}
+
+const server = await startNatsOrSkip()
+
+describe.skipIf(!server)('a consumer of NATS JetStream', () => {
+  const url = server?.url ?? ''
+  let stream: string
+  let admin: NatsConnection
+  let cleanups: (() => unknown)[]
+
+  beforeEach(async () => {
+    stream = freshStream()
+    cleanups = []
+    admin = await connectNats(url)
+  })
+  afterEach(async () => {
+    for (const cleanup of cleanups.reverse()) await cleanup()
+    await admin.close()
+  })
+  afterAll(() => server?.stop())
+
+  async function connected(at = url): Promise<NatsConnection> {
+    const connection = await connectNats(at)
+    cleanups.push(() => connection.close())
+    return connection
+  }
+
+  async function proxied(): Promise<TcpProxy> {
+    const proxy = await startProxy(url)
+    cleanups.push(() => proxy.close())
+    return proxy
+  }
+
+  function busOn(connection: NatsConnection, options: NatsBusOptions = {}): BrokerBus {
+    const bus = natsBus(connection, { stream, logger: silentLogger, confirmTimeoutMs: 2_000, ...options })
+    cleanups.push(() => bus.stop())
+    return bus
+  }
+
+  /** So many messages are with consumers of the group. */
+  async function waiting(group: string): Promise<number> {
+    const manager = await jetstreamManager(admin)
+    return (await manager.consumers.info(stream, group)).num_ack_pending
+  }
+
+  it('an acknowledgement that went down with its connection is given again, and costs no redelivery', async () => {
+    const proxy = await proxied()
+    const finish = gate()
+    let calls = 0
+    const work = () => {
+      calls++
+      return finish.opened
+    }
+    const bus = busOn(await connected(proxy.url), { group: 'g' })
+    bus.subscribe('*', { name: 'h', handle: work })
+    await bus.start()
+    await bus.publish(event())
+    await until(() => calls === 1)
+    proxy.freeze('to-server')
+    finish.open()
+    // The acknowledgement is swallowed: the server still waits for it after a round trip of ours.
+    expect(await waiting('g')).toBe(1)
+    proxy.thaw()
+    await until(async () => (await waiting('g')) === 0)
+    expect(calls).toBe(1)
+  })
+
+  it('messages stay with their consumer over a connection that is lost for less than the takeover', async () => {
+    const proxy = await proxied()
+    const finish = gate()
+    const got: string[] = []
+    const bus = busOn(await connected(proxy.url), { group: 'g', concurrency: 1 })
+    bus.subscribe('*', { name: 'h', handle: held(got, finish) })
+    await bus.start()
+    const ids = await bus.publishAll([event(), event(), event()])
+    await until(async () => got.length === 1 && (await waiting('g')) === 3)
+    proxy.cut()
+    await until(() => proxy.accepted === 2)
+    finish.open()
+    await until(async () => (await waiting('g')) === 0)
+    expect(got).toEqual(ids)
+  })
+
+  it('what another consumer may have by now is not begun here', async () => {
+    const proxy = await proxied()
+    const finish = gate()
+    const options = { group: 'g', concurrency: 1, takeoverMs: 500, confirmTimeoutMs: 300 }
+    const mine: string[] = []
+    let problemAt = 0
+    const warn = () => {
+      problemAt = performance.now()
+    }
+    const logger: Logger = { ...silentLogger, warn }
+    const first = busOn(await connected(proxy.url), { ...options, logger })
+    first.subscribe('*', { name: 'h', handle: held(mine, finish) })
+    await first.start()
+    const ids = await busOn(admin).publishAll([event(), event(), event()])
+    await until(async () => mine.length === 1 && (await waiting('g')) === 3)
+    proxy.freeze()
+    const theirs: string[] = []
+    const second = busOn(await connected(), options)
+    second.subscribe('*', { name: 'h', handle: ({ eventId }) => void theirs.push(eventId) })
+    await second.start()
+    await until(() => theirs.length === 3)
+    // It has given up to tell the server that it is alive, since nothing is its own any more.
+    await until(() => performance.now() - problemAt > 700)
+    finish.open()
+    await turns(20)
+    expect(mine).toEqual([ids[0]])
+    expect([...theirs].sort()).toEqual([...ids].sort())
+  })
+
+  it('what had not begun when it was stopped is with the others at once', async () => {
+    const finish = gate()
+    const mine: string[] = []
+    const first = busOn(admin, { group: 'g', concurrency: 1 })
+    first.subscribe('*', { name: 'h', handle: held(mine, finish) })
+    await first.start()
+    const ids = await first.publishAll([event(), event(), event()])
+    await until(async () => mine.length === 1 && (await waiting('g')) === 3)
+    const stopped = first.stop()
+    finish.open()
+    await stopped
+    const theirs: string[] = []
+    const second = busOn(await connected(), { group: 'g', concurrency: 1 })
+    second.subscribe('*', { name: 'h', handle: ({ eventId }) => void theirs.push(eventId) })
+    await second.start()
+    await until(() => theirs.length === 2)
+    expect([...mine, ...theirs]).toEqual(ids)
+  })
+
+  it('leaves nothing on the connection of the user', async () => {
+    const connection = await connected()
+    const bus = busOn(connection, { group: 'g' })
+    bus.subscribe('*', { name: 'h', handle: () => {} })
+    const before = subscriptionsOf(connection)
+    await bus.start()
+    await bus.publish(event())
+    expect(subscriptionsOf(connection)).toBeGreaterThan(before)
+    await bus.stop()
+    expect(subscriptionsOf(connection)).toBe(before)
+    expect(connection.isClosed()).toBe(false)
+  })
+})
+
+/** The client keeps count, and tells nobody. */
+function subscriptionsOf(connection: NatsConnection): number {
+  const { protocol } = connection as unknown as {
+    protocol: { subscriptions: { size(): number }; listeners: readonly unknown[] }
+  }
+  return protocol.subscriptions.size() + protocol.listeners.length
+}

@@ -1,0 +1,332 @@
+import { jetstream, jetstreamManager } from '@nats-io/jetstream'
+import { headers, type NatsConnection } from '@nats-io/transport-node'
+import { afterAll, afterEach, beforeEach, describe, expect, it } from 'vitest'
+import {
+  connectNats,
+  freshStream,
+  type NatsServer,
+  startNats,
+  startNatsOrSkip,
+} from '../../test/support/nats.js'
+import { startProxy, type TcpProxy } from '../../test/support/proxy.js'
+import { until } from '../../test/support/until.js'
+import type { BrokerBus } from '../bus/broker-bus.js'
+import { messageOf } from '../bus/message.js'
+import { fixedDelay } from '../core/backoff.js'
+import { EventEnvelope } from '../core/envelope.js'
+import { Unrecoverable } from '../core/errors.js'
+import { type Logger, silentLogger } from '../observe/logger.js'
+import { type NatsBusOptions, natsBus } from './nats.js'
+import { headersOf, natsName } from './nats-message.js'
+
+const event = (payload: unknown = { total: 1 }, eventType = 'order.placed') =>
+  EventEnvelope.create({ eventType, payload })
+
+const server = await startNatsOrSkip({ settings: { max_payload: 1_048_576 } })
+
+describe.skipIf(!server)('NATS JetStream', () => {
+  const url = server?.url ?? ''
+  let stream: string
+  let admin: NatsConnection
+  let manager: Awaited<ReturnType<typeof jetstreamManager>>
+  let cleanups: (() => unknown)[]
+
+  beforeEach(async () => {
+    stream = freshStream()
+    cleanups = []
+    admin = await connectNats(url)
+    manager = await jetstreamManager(admin)
+  })
+  afterEach(async () => {
+    for (const cleanup of cleanups.reverse()) await cleanup()
+    await admin.close()
+  })
+  afterAll(() => server?.stop())
+
+  async function connected(at = url): Promise<NatsConnection> {
+    const connection = await connectNats(at)
+    cleanups.push(() => connection.close())
+    return connection
+  }
+
+  async function proxied(): Promise<TcpProxy> {
+    const proxy = await startProxy(url)
+    cleanups.push(() => proxy.close())
+    return proxy
+  }
+
+  function busOn(connection: NatsConnection, options: NatsBusOptions = {}): BrokerBus {
+    const bus = natsBus(connection, { stream, logger: silentLogger, confirmTimeoutMs: 2_000, ...options })
+    cleanups.push(() => bus.stop())
+    return bus
+  }
+
+  it('refuses settings that are none, or bad', () => {
+    for (const options of [
+      { stream: 'a b' },
+      { stream: '' },
+      { replicas: 0 },
+      { inboxPrefix: 'a.*' },
+      { strem: 'x' },
+    ] as NatsBusOptions[])
+      expect(() => natsBus(admin, options)).toThrow(/stream|replicas|inboxPrefix|strem/)
+    expect(() => natsBus(undefined as unknown as NatsConnection)).toThrow(/connection/)
+    expect(() => natsBus({} as NatsConnection)).toThrow(/connection/)
+  })
+
+  it('makes a durable stream, a dead-letter stream and a consumer', async () => {
+    const bus = busOn(admin, { stream: `${stream}.eu`, group: 'billing.v2', takeoverMs: 7_000 })
+    bus.subscribe('order.*', { name: 'h', handle: () => {} })
+    await bus.start()
+    const { config } = await manager.streams.info(`${stream}~eu`)
+    expect(config).toMatchObject({
+      subjects: [`${stream}~eu.>`],
+      storage: 'file',
+      retention: 'limits',
+      max_msgs: -1,
+      max_age: 0,
+      duplicate_window: 120_000_000_000,
+    })
+    expect((await manager.streams.info(`${stream}~eu~billing~v2~dead`)).config.storage).toBe('file')
+    const consumer = await manager.consumers.info(`${stream}~eu`, 'billing~v2')
+    expect(consumer.config).toMatchObject({
+      ack_policy: 'explicit',
+      ack_wait: 7_000_000_000,
+      deliver_policy: 'all',
+      max_deliver: -1,
+    })
+  })
+
+  it('writes CloudEvents in binary mode, as the binding says', async () => {
+    const one = EventEnvelope.create({
+      eventId: 'é 1',
+      eventType: 'order.placed',
+      aggregateId: 'o 1%"€',
+      payload: [1],
+    })
+    await busOn(admin, { source: '/shop' }).publish(one)
+    const stored = await manager.streams.getMessage(stream, { seq: 1 })
+    expect(stored?.subject).toBe(`${stream}.order.placed`)
+    expect(stored?.string()).toBe('[1]')
+    expect(Object.fromEntries(stored?.header ?? [])).toEqual({
+      'Nats-Msg-Id': ['%C3%A9%201'],
+      'ce-specversion': ['1.0'],
+      'ce-id': ['%C3%A9%201'],
+      'ce-type': ['order.placed'],
+      'ce-source': ['/shop'],
+      'ce-time': [one.occurredAt.toISOString()],
+      'ce-datacontenttype': ['application/json'],
+      'ce-schemaversion': ['1'],
+      'ce-aggregatetype': ['__GLOBAL__'],
+      'ce-aggregateid': ['o%201%25%22%E2%82%AC'],
+      'ce-subject': ['o%201%25%22%E2%82%AC'],
+    })
+  })
+
+  it('reads what other producers write: names in any case, other headers, values that are not encoded', async () => {
+    const got: EventEnvelope[] = []
+    const bus = busOn(admin, { group: 'g' })
+    bus.subscribe('*', { name: 'h', handle: (one) => void got.push(one) })
+    await bus.start()
+    const own = headers()
+    for (const [name, value] of [
+      ['CE-SpecVersion', '1.0'],
+      ['Ce-Id', '100%'],
+      ['ce-source', '/x'],
+      ['ce-type', '"a \\"b\\""'],
+      ['Content-Type', 'application/octet-stream'],
+      ['x-other', 'none of our business'],
+    ] as const)
+      own.set(name, value)
+    await jetstream(admin).publish(`${stream}.x`, new Uint8Array([0, 255]), { headers: own })
+    await until(() => got.length === 1)
+    expect(got[0]).toMatchObject({ eventId: '100%', eventType: 'a "b"', payload: new Uint8Array([0, 255]) })
+  })
+
+  it('uses a stream and a consumer that are there as they are', async () => {
+    await manager.streams.add({ name: stream, subjects: [`${stream}.>`], storage: 'memory', max_msgs: 10 })
+    await manager.consumers.add(stream, { durable_name: 'g', ack_policy: 'explicit', ack_wait: 60e9 })
+    const got: string[] = []
+    const bus = busOn(admin, { group: 'g' })
+    bus.subscribe('*', { name: 'h', handle: ({ eventId }) => void got.push(eventId) })
+    await bus.start()
+    const id = await bus.publish(event())
+    await until(() => got.includes(id))
+    expect((await manager.streams.info(stream)).config).toMatchObject({ storage: 'memory', max_msgs: 10 })
+    expect((await manager.consumers.info(stream, 'g')).config.ack_wait).toBe(60e9)
+  })
+
+  it.each([
+    ['would give messages away while they are worked on', { ack_wait: 1e9 }, /takeoverMs.*1000/],
+    ['pushes', { deliver_subject: 'somewhere' }, /pull consumer/],
+  ])('refuses a consumer that %s', async (_what, config, message) => {
+    await manager.streams.add({ name: stream, subjects: [`${stream}.>`] })
+    await manager.consumers.add(stream, { durable_name: 'g', ack_policy: 'explicit', ...config })
+    const bus = busOn(admin, { group: 'g' })
+    bus.subscribe('*', { name: 'h', handle: () => {} })
+    await expect(bus.start()).rejects.toThrow(message)
+  })
+
+  it('a message that is too large is refused alone, and is not taken for an outage', async () => {
+    const tooLarge = event(new Uint8Array(1_048_576))
+    const [first, refused, last] = await busOn(admin).send([event(), tooLarge, event()])
+    expect([first, last]).toEqual([null, null])
+    expect(String(refused)).toMatch(/max_payload/)
+    expect(refused).not.toMatchObject({ code: 'BROKER_UNAVAILABLE' })
+  })
+
+  it('a stream that is full is an outage', async () => {
+    const subjects = [`${stream}.>`]
+    await manager.streams.add({ name: stream, subjects, max_msgs: 1, discard: 'new' })
+    const [taken, refused] = await busOn(admin).send([event(), event()])
+    expect(taken).toBe(null)
+    expect(refused).toMatchObject({ code: 'BROKER_UNAVAILABLE' })
+  })
+
+  it('a stream that does not listen on its subjects is told from one that took the message', async () => {
+    await manager.streams.add({ name: stream, subjects: [`${stream}-else.>`] })
+    await manager.streams.add({ name: `${stream}-other`, subjects: [`${stream}.>`] })
+    const [refused] = await busOn(admin).send([event()])
+    expect(refused).toMatchObject({ code: 'BROKER_REFUSED' })
+    expect(String(refused)).toContain(`${stream}-other`)
+  })
+
+  it('makes the stream again when somebody has deleted it', async () => {
+    const bus = busOn(admin)
+    await bus.publish(event())
+    await manager.streams.delete(stream)
+    const [refused] = await bus.send([event()])
+    expect(refused).toMatchObject({ code: 'BROKER_UNAVAILABLE' })
+    expect(await bus.send([event()])).toEqual([null])
+  })
+
+  it('makes the consumer again when somebody has deleted it', async () => {
+    const got: string[] = []
+    const bus = busOn(admin, { group: 'g' })
+    bus.subscribe('*', { name: 'h', handle: ({ eventId }) => void got.push(eventId) })
+    await bus.start()
+    await manager.consumers.delete(stream, 'g')
+    const id = await bus.publish(event())
+    await until(() => got.includes(id))
+  })
+
+  it('what was confirmed is there after the server was killed', async () => {
+    const bus = busOn(admin)
+    const events = Array.from({ length: 300 }, (_, number) => event({ number }))
+    const sent = bus.send(events.slice(0, 200))
+    expect((await sent).every((answer) => answer === null)).toBe(true)
+    const cutShort = bus.send(events.slice(200))
+    await server?.kill()
+    const confirmed = 200 + (await cutShort).filter((answer) => answer === null).length
+    await server?.start()
+    const isBack = () =>
+      bus.check().then(
+        () => true,
+        () => false,
+      )
+    await until(isBack)
+    expect((await manager.streams.info(stream)).state.messages).toBeGreaterThanOrEqual(confirmed)
+  })
+
+  it('a connection that is closed for good is told, and publishing is unavailable at once', async () => {
+    const told: string[] = []
+    const logger: Logger = { ...silentLogger, warn: (fields) => void told.push(JSON.stringify(fields)) }
+    const connection = await connected()
+    const bus = busOn(connection, { group: 'g', logger, confirmTimeoutMs: 60_000 })
+    bus.subscribe('*', { name: 'h', handle: () => {} })
+    await bus.start()
+    await connection.close()
+    await until(() => told.some((line) => line.includes('closed for good')))
+    expect(await bus.send([event()])).toMatchObject([{ code: 'BROKER_UNAVAILABLE' }])
+    await expect(bus.check()).rejects.toMatchObject({ code: 'BROKER_UNAVAILABLE' })
+  })
+
+  it('while the connection is lost publishing fails at once, and what was under way too', async () => {
+    const proxy = await proxied()
+    const bus = busOn(await connected(proxy.url), { confirmTimeoutMs: 60_000 })
+    await bus.publish(event())
+    proxy.freeze('to-client')
+    const under = bus.send([event()])
+    proxy.refuse()
+    expect(await under).toMatchObject([{ code: 'BROKER_UNAVAILABLE' }])
+    expect(await bus.send([event()])).toMatchObject([{ code: 'BROKER_UNAVAILABLE' }])
+    proxy.thaw()
+    proxy.accept()
+    await until(async () => (await bus.send([event()]))[0] === null)
+  })
+
+  it.each([
+    ['room for a part of its story', 1_000, 'h'],
+    ['no room for any story', 0, ''],
+  ])('buries a message that leaves %s', async (_what, left, handlers) => {
+    const bus = busOn(admin, { group: 'g' })
+    bus.subscribe('*', {
+      name: 'h',
+      handle: () => {
+        throw new Unrecoverable('ü'.repeat(3_000))
+      },
+    })
+    await bus.start()
+    const { id, contentType, attributes } = messageOf(event(new Uint8Array()), undefined)
+    const room = 1_048_576 - headersOf(id, contentType, attributes).size - left
+    await bus.publish(event(new Uint8Array(room)))
+    const dead = `${stream}~g~dead`
+    await until(async () => (await manager.streams.info(dead)).state.messages === 1)
+    const buried = await manager.streams.getMessage(dead, { seq: 1 })
+    expect(buried?.data.length).toBe(room)
+    expect(buried?.header.get('ce-deadhandlers')).toBe(handlers)
+  })
+
+  it('dead letters can be read by the same bus, and put back', async () => {
+    let isBroken = true
+    const handled: string[] = []
+    const bus = busOn(admin, { group: 'g', retry: { maxAttempts: 1, policy: fixedDelay(1) } })
+    bus.subscribe('*', {
+      name: 'h',
+      handle: ({ eventId }) => {
+        if (isBroken) throw new Error('no')
+        handled.push(eventId)
+      },
+    })
+    await bus.start()
+    const id = await bus.publish(event())
+    const dead = natsName(`${stream}.g.dead`)
+    await until(async () => (await manager.streams.info(dead)).state.messages === 1)
+    isBroken = false
+    const undertaker = busOn(admin, { stream: `${stream}.g.dead`, group: 'again' })
+    const seen: EventEnvelope[] = []
+    undertaker.subscribe('*', { name: 'look', handle: (one) => void seen.push(one) })
+    await undertaker.start()
+    await until(() => seen.length === 1)
+    expect(seen[0]?.eventId).toBe(id)
+    const stored = await manager.streams.getMessage(dead, { seq: 1 })
+    const own = stored?.header as ReturnType<typeof headers>
+    own.delete('Nats-Msg-Id')
+    await jetstream(admin).publish(`${stream}.order.placed`, stored?.data as Uint8Array, { headers: own })
+    await until(() => handled.includes(id))
+  })
+
+  describe('with permissions', () => {
+    let guarded: NatsServer
+    beforeEach(async () => {
+      const publish = { deny: ['events.secret.>'] }
+      const subscribe = { allow: ['mine.>'] }
+      const users = [{ user: 'u', password: 'p', permissions: { publish, subscribe } }]
+      guarded = await startNats({ settings: { authorization: { users } } })
+      cleanups.push(() => guarded.stop())
+    })
+
+    it('a type that may not be published is refused at once, and inboxes can have another prefix', async () => {
+      const login = { user: 'u', pass: 'p', inboxPrefix: 'mine' }
+      const connection = await connectNats(guarded.url, login)
+      cleanups.push(() => connection.close())
+      const options = { stream: 'events', inboxPrefix: 'mine', confirmTimeoutMs: 60_000 }
+      const [taken, refused] = await busOn(connection, options).send([
+        event(1, 'order.placed'),
+        event(2, 'secret.plan'),
+      ])
+      expect(taken).toBe(null)
+      expect(refused).toMatchObject({ code: 'BROKER_REFUSED' })
+    })
+  })
+})

@@ -1,0 +1,108 @@
+import { randomBytes } from 'node:crypto'
+import { jetstream, jetstreamManager } from '@nats-io/jetstream'
+import { connect, headers, type NatsConnection, type NodeConnectionOptions } from '@nats-io/transport-node'
+import { findNats, type NatsOptions, type NatsServer, startNats } from '../../scripts/nats-server.mjs'
+import { type NatsBusOptions, natsBus } from '../../src/buses/nats.js'
+import type { BuriedMessage, BusWorld, TestedBus } from '../../src/testing/bus-conformance/index.js'
+import { startProxy, type TcpProxy } from './proxy.js'
+
+export { findNats, type NatsOptions, type NatsServer, startNats }
+
+/** Null, with a line that says why, where a server cannot be had; in CI that is an error. */
+export async function startNatsOrSkip(options?: NatsOptions): Promise<NatsServer | null> {
+  if (process.env.NATS_URL)
+    console.error('[services] NATS_URL is not used: the suites for NATS kill and configure their servers')
+  try {
+    return await startNats(options)
+  } catch (error) {
+    if (process.env.CI) throw error
+    console.error(`[services] SKIPPED: suites for NATS. ${String(error)}.`)
+    return null
+  }
+}
+
+/** A connection that never gives up, and looks for the server ten times a second. */
+export function connectNats(url: string, options: NodeConnectionOptions = {}): Promise<NatsConnection> {
+  const reconnectDelayHandler = () => 100
+  return connect({ servers: url, maxReconnectAttempts: -1, reconnectDelayHandler, ...options })
+}
+
+export function freshStream(): string {
+  return `s-${randomBytes(6).toString('hex')}`
+}
+
+/** A stream of its own on the server. Every bus has a connection of its own, through a proxy of its own. */
+export async function createNatsWorld(server: NatsServer): Promise<BusWorld> {
+  const stream = freshStream()
+  const admin = await connectNats(server.url)
+  const connections: NatsConnection[] = []
+  const proxies = new Map<TestedBus, TcpProxy>()
+  const everyProxy = (act: (proxy: TcpProxy) => void) => {
+    for (const proxy of proxies.values()) act(proxy)
+  }
+
+  return {
+    groups: true,
+    shares: true,
+    deduplicates: true,
+    countsDeliveries: true,
+    createBus: async (options: NatsBusOptions) => {
+      const proxy = await startProxy(server.url)
+      const connection = await connectNats(proxy.url)
+      connections.push(connection)
+      const bus = natsBus(connection, { stream, ...options })
+      proxies.set(bus, proxy)
+      return bus
+    },
+    buried: (group) => readBuried(admin, `${stream}~${group}~dead`),
+    publishForeign: async (body, attributes) => {
+      const own = headers()
+      for (const [name, value] of Object.entries(attributes)) own.set(`ce-${name}`, value)
+      await jetstream(admin).publish(`${stream}.foreign`, body, { headers: own })
+    },
+    kill: () => server.kill(),
+    restart: () => server.start(),
+    cut: async () => everyProxy((proxy) => proxy.cut()),
+    freeze: async () => {
+      everyProxy((proxy) => proxy.freeze())
+      return async () => everyProxy((proxy) => proxy.thaw())
+    },
+    vanish: async (bus) => proxies.get(bus)?.refuse(),
+    dispose: async () => {
+      await server.start()
+      await Promise.all(connections.map((one) => one.close()))
+      await Promise.all([...proxies.values()].map((one) => one.close()))
+      await deleteStreams(admin, stream)
+      await admin.close()
+    },
+  }
+}
+
+async function deleteStreams(admin: NatsConnection, prefix: string): Promise<void> {
+  const manager = await jetstreamManager(admin)
+  for await (const { config } of manager.streams.list())
+    if (config.name.startsWith(prefix)) await manager.streams.delete(config.name)
+}
+
+async function readBuried(admin: NatsConnection, stream: string): Promise<BuriedMessage[]> {
+  const manager = await jetstreamManager(admin)
+  const { state } = await manager.streams.info(stream)
+  const found: BuriedMessage[] = []
+  for (let seq = state.first_seq; seq <= state.last_seq && state.messages > 0; seq++) {
+    const message = await manager.streams.getMessage(stream, { seq })
+    const attribute = (name: string) => {
+      const text = message?.header.get(`ce-${name}`)
+      return text ? decodeURIComponent(text) : undefined
+    }
+    found.push({
+      eventId: attribute('id'),
+      eventType: attribute('type'),
+      payload: message?.string() ?? '',
+      group: attribute('deadgroup') ?? '',
+      handlers: attribute('deadhandlers') ?? '',
+      attempts: Number(attribute('deadattempts')),
+      error: attribute('deaderror') ?? '',
+    })
+  }
+  return found
+}
