@@ -6,7 +6,7 @@ import fs from 'node:fs'
 import path from 'node:path'
 import { pathToFileURL } from 'node:url'
 
-const DOORS = /^(stores\/[^/]+|testing|inbox|dashboard)\/index\.ts$/
+const DOORS = /^((?:stores|buses)\/[^/]+|testing|inbox|dashboard)\/index\.ts$/
 const LINE_LIMIT = 400
 
 /** @returns {{ problems: string[], warnings: string[] }} */

@@ -13,6 +13,14 @@ export interface TestResult {
 
 export function countSuites(testResults: readonly TestResult[]): Map<string, SuiteCount>
 
+export function countThemes(testResults: readonly TestResult[]): Map<string, SuiteCount>
+
+export function busesOf(
+  runs: readonly ReadonlyMap<string, SuiteCount>[],
+  buses?: readonly string[],
+  optional?: RegExp,
+): { lines: string[]; empty: string[] }
+
 export function matrixOf(runs: ReadonlyMap<string, ReadonlyMap<string, SuiteCount>>): {
   lines: string[]
   empty: string[]

@@ -1,6 +1,6 @@
 // The matrices of conformance suites: who passed what, on which Node, and which integration serves which database.
 // Read from vitest's JSON reports; the names come from the titles of the suites.
-import { ABSENT_INTEGRATIONS, ABSENT_ON_NODE } from './absent.mjs'
+import { ABSENT_INTEGRATIONS, ABSENT_ON_NODE, OPTIONAL_BUSES } from './absent.mjs'
 
 const SUITE = /^(\w+) conformance: (.*)$/
 /** `Drizzle with postgres.js, PostgreSQL`; without the driver where there is one only. */
@@ -21,18 +21,76 @@ const DRIVERS = {
   MikroORM: { SQLite: ['libsql'] },
 }
 
+/** The buses whose suites must have run, by how their titles begin. */
+const BUSES = [
+  'InMemoryEventBus',
+  'Redis Streams with redis',
+  'Redis Streams with ioredis',
+  'NATS JetStream',
+  'RabbitMQ with amqplib',
+  'RabbitMQ with amqplib, one active consumer',
+  'Kafka with kafkajs',
+  'Kafka with @platformatic/kafka',
+]
+
 /** @returns {Map<string, { passed: number, failed: number, skipped: number }>} by `suite\nsubject` */
 export function countSuites(testResults) {
   const counts = new Map()
   for (const { assertionResults } of testResults) {
     for (const { ancestorTitles, status } of assertionResults) {
       const [, suite, subject] = ancestorTitles.map((title) => SUITE.exec(title)).find(Boolean) ?? []
-      if (suite === undefined) continue
+      // Those of buses have a table of their own.
+      if (suite === undefined || suite === 'bus') continue
       const count = countIn(counts, `${suite}\n${subject}`)
       count[status === 'passed' ? 'passed' : status === 'failed' ? 'failed' : 'skipped']++
     }
   }
   return counts
+}
+
+/** The same by `bus\ntheme`, for the suite of buses. */
+export function countThemes(testResults) {
+  const counts = new Map()
+  for (const { assertionResults } of testResults) {
+    for (const { ancestorTitles, status } of assertionResults) {
+      const at = ancestorTitles.findIndex((title) => SUITE.exec(title)?.[1] === 'bus')
+      if (at < 0) continue
+      const bus = SUITE.exec(ancestorTitles[at])[2]
+      const count = countIn(counts, `${bus}\n${ancestorTitles[at + 1]}`)
+      count[status === 'passed' ? 'passed' : status === 'failed' ? 'failed' : 'skipped']++
+    }
+  }
+  return counts
+}
+
+/**
+ * Each bus with each theme of the suite, as `passed/all`, over all versions of Node. Empty is a bus that has not run; one
+ * whose broker may be missing is excused.
+ */
+export function busesOf(runs, buses = BUSES, optional = OPTIONAL_BUSES) {
+  const counts = new Map()
+  for (const [key, count] of runs.flatMap((one) => [...one])) {
+    const sum = countIn(counts, key)
+    for (const name of Object.keys(sum)) sum[name] += count[name]
+  }
+  if (counts.size === 0) return { lines: [], empty: [] }
+  const keys = [...counts.keys()].map((key) => key.split('\n'))
+  const themes = [...new Set(keys.map(([, theme]) => theme))]
+  const names = [...new Set(keys.map(([bus]) => bus))]
+  const expected = buses.filter((bus) => !names.some((name) => name.startsWith(bus)))
+  const countsOf = (bus) => themes.map((theme) => counts.get(`${bus}\n${theme}`))
+  const missed = [...names, ...expected].filter((bus) => !countsOf(bus).some(hasRun))
+  const cell = (count) => (hasRun(count) ? shortOf(count) : '–')
+  const rows = [...names, ...expected].map((bus) => [bus, ...countsOf(bus).map(cell)])
+  return {
+    lines: linesOf([['Bus', ...themes], ...rows]),
+    empty: missed.filter((bus) => !optional.test(bus)).map((bus) => `bus conformance of ${bus}`),
+  }
+}
+
+function shortOf({ passed, failed, skipped }) {
+  const text = `${passed}/${passed + failed + skipped}`
+  return failed > 0 ? `${text}, ${failed} FAILED` : text
 }
 
 /** `runs`: for each version of Node its counts. Answers the lines to print, and which cells are empty without a reason. */

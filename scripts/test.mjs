@@ -4,7 +4,7 @@ import { spawnSync } from 'node:child_process'
 import fs from 'node:fs'
 import os from 'node:os'
 import path from 'node:path'
-import { countSuites, integrationsOf, matrixOf } from './matrix.mjs'
+import { busesOf, countSuites, countThemes, integrationsOf, matrixOf } from './matrix.mjs'
 import { environmentFor, findNode24 } from './node-24.mjs'
 
 const root = path.resolve(import.meta.dirname, '..')
@@ -12,6 +12,7 @@ const vitest = path.join(root, 'node_modules', 'vitest', 'vitest.mjs')
 const total = { passed: 0, failed: 0, skipped: 0 }
 const failures = []
 const suites = new Map()
+const themes = []
 /** What depends on no version of Node, or takes long for the little that it could show on another one. */
 const ON_ONE_NODE = [
   'src/dispatcher/model.test.ts',
@@ -19,6 +20,9 @@ const ON_ONE_NODE = [
   'test/{docs,faults,field-bugs,interleavings,tooling}/**',
   'test/acceptance/inbox/kills.test.ts',
   'test/acceptance/ordering/contention.test.ts',
+  'test/acceptance/relay/**',
+  'src/buses/**',
+  'test/conformance/bus-{memory,redis,nats,rabbitmq}.test.ts',
   'test/frameworks/examples.test.ts',
   'test/integrations/{docs,plain,planted-bugs,prisma,mikro-orm}*.test.ts',
 ]
@@ -76,6 +80,7 @@ function count(report, status, version) {
   total.failed += failed === 0 && status !== 0 ? 1 : failed
   for (const file of result?.testResults ?? []) noteFailures(file, version)
   suites.set(version, countSuites(result?.testResults ?? []))
+  themes.push(countThemes(result?.testResults ?? []))
 }
 
 /** With the whole suite an empty cell is a failure; with a part of it there are many. */
@@ -84,7 +89,7 @@ function printMatrix() {
     .readdirSync(path.join(root, 'src', 'transactions'))
     .filter((file) => file.endsWith('.ts') && !file.endsWith('.test.ts'))
     .map((file) => file.replace(/\.ts$/, ''))
-  const matrices = [matrixOf(suites), integrationsOf(suites, integrations)]
+  const matrices = [matrixOf(suites), integrationsOf(suites, integrations), busesOf(themes)]
   for (const { lines } of matrices) if (lines.length > 0) console.log(`\n${lines.join('\n')}\n`)
   const empty = matrices.flatMap((matrix) => matrix.empty)
   if (process.argv.length > 2 || empty.length === 0) return

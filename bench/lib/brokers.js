@@ -12,7 +12,7 @@ export const brokers = {
       await client.connect()
       return {
         bus: async (options) =>
-          (await import('../../dist/buses/redis.js')).redisBus(client, { stream: STREAM, ...options }),
+          (await import('../../dist/buses/redis/index.js')).redisBus(client, { stream: STREAM, ...options }),
         prepare: ({ attributes, contentType, body }) => [
           'XADD',
           STREAM,
@@ -40,7 +40,7 @@ export const brokers = {
       const js = jetstream(connection)
       return {
         bus: async (options) =>
-          (await import('../../dist/buses/nats.js')).natsBus(connection, { stream: STREAM, ...options }),
+          (await import('../../dist/buses/nats/index.js')).natsBus(connection, { stream: STREAM, ...options }),
         prepare({ id, type, attributes, contentType, body }) {
           const made = headers()
           for (const [name, value] of Object.entries(attributes))
@@ -70,7 +70,7 @@ export const brokers = {
       }
       return {
         bus: async (options) =>
-          (await import('../../dist/buses/rabbitmq.js')).rabbitmqBus(() => amqp.connect(url), {
+          (await import('../../dist/buses/rabbitmq/index.js')).rabbitmqBus(() => amqp.connect(url), {
             exchange: STREAM,
             ...options,
           }),

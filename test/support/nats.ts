@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto'
 import { jetstream, jetstreamManager } from '@nats-io/jetstream'
 import { connect, headers, type NatsConnection, type NodeConnectionOptions } from '@nats-io/transport-node'
 import { findNats, type NatsOptions, type NatsServer, startNats } from '../../scripts/nats-server.mjs'
-import { type NatsBusOptions, natsBus } from '../../src/buses/nats.js'
+import { type NatsBusOptions, natsBus } from '../../src/buses/nats/index.js'
 import type { BuriedMessage, BusWorld, TestedBus } from '../../src/testing/bus-conformance/index.js'
 import { startProxy, type TcpProxy } from './proxy.js'
 

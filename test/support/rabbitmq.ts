@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import { type Channel, type ChannelModel, connect, type GetMessage } from 'amqplib'
 import { findRabbitmq, type RabbitmqServer, startRabbitmq } from '../../scripts/rabbitmq-server.mjs'
-import { type RabbitmqBusOptions, rabbitmqBus } from '../../src/buses/rabbitmq.js'
+import { type RabbitmqBusOptions, rabbitmqBus } from '../../src/buses/rabbitmq/index.js'
 import type { BuriedMessage, BusWorld, TestedBus } from '../../src/testing/bus-conformance/index.js'
 import { startProxy, type TcpProxy } from './proxy.js'
 

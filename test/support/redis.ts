@@ -3,7 +3,7 @@ import { Redis } from 'ioredis'
 import { createClient } from 'redis'
 import { type RedisServer, startRedis } from '../../scripts/redis-server.mjs'
 import type { BusOptions } from '../../src/bus/settings.js'
-import { type RedisClient, redisBus } from '../../src/buses/redis.js'
+import { type RedisClient, redisBus } from '../../src/buses/redis/index.js'
 import type { BuriedMessage, BusWorld, TestedBus } from '../../src/testing/bus-conformance/index.js'
 import { startProxy, type TcpProxy } from './proxy.js'
 

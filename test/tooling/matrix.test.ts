@@ -1,7 +1,7 @@
 import fs from 'node:fs'
 import path from 'node:path'
 import { expect, it } from 'vitest'
-import { countSuites, integrationsOf, matrixOf } from '../../scripts/matrix.mjs'
+import { busesOf, countSuites, countThemes, integrationsOf, matrixOf } from '../../scripts/matrix.mjs'
 
 const folder = path.resolve(import.meta.dirname, '../integrations')
 const test = (status: string, ...ancestorTitles: string[]) => ({ status, ancestorTitles })
@@ -138,4 +138,29 @@ it('expects drivers of each integration on each database where the suites name o
 it('prints nothing when no suite was run', () => {
   expect(integrationsOf(new Map([['v20.1.0', report()]]), ['my-orm']).lines).toEqual([])
   expect(matrixOf(new Map([['v20.1.0', report()]])).lines).toEqual([])
+})
+
+const bus = (status: string, name: string, theme: string) =>
+  countThemes([{ assertionResults: [test(status, 'outer', `bus conformance: ${name}`, theme)] }])
+
+it('prints each bus with each theme, over all versions of Node', () => {
+  const runs = [
+    bus('passed', 'One', 'groups'),
+    bus('skipped', 'One', 'groups'),
+    bus('passed', 'One', 'order'),
+    bus('failed', 'Two', 'order'),
+    bus('skipped', 'Kafka', 'order'),
+  ]
+  expect(busesOf(runs, ['One', 'Two', 'Three'], /^Kafka/)).toEqual({
+    lines: [
+      'Bus    groups  order',
+      'One    1/2     1/1',
+      'Two    –       0/1, 1 FAILED',
+      'Kafka  –       –',
+      'Three  –       –',
+    ],
+    empty: ['bus conformance of Three'],
+  })
+  expect(busesOf([bus('skipped', 'One', 'order')], [], /^Kafka/).empty).toEqual(['bus conformance of One'])
+  expect(busesOf([countThemes([])])).toEqual({ lines: [], empty: [] })
 })

@@ -25,8 +25,9 @@ export const outages: Theme = {
     test(
       'a broker that is killed in the middle of publishing loses nothing that it has confirmed',
       async (h) => {
-        const got = note()
-        await h.consumer({ group: group(), ...QUICK }, got)
+        // The group exists, and nobody reads meanwhile: what comes afterwards was kept.
+        const name = group()
+        await (await h.consumer({ group: name, ...QUICK }, note())).stop?.()
         const publisher = await h.bus(QUICK)
         const events = numbered(COUNT)
         for (let from = 0; from < COUNT; from += BATCH) {
@@ -34,6 +35,8 @@ export const outages: Theme = {
           if (from === COUNT / 2) await Promise.all([h.insist(publisher, batch), killed(h)])
           else await h.insist(publisher, batch)
         }
+        const got = note()
+        await h.consumer({ group: name, ...QUICK }, got)
         await h.until('all have come', () => new Set(idsOf(got.events)).size === COUNT)
       },
       'kill',

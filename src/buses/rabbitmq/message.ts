@@ -1,5 +1,5 @@
-import type { Burial, IncomingMessage, OutgoingMessage } from '../bus/transport.js'
-import type { AmqpDelivery } from './rabbitmq-link.js'
+import type { Burial, IncomingMessage, OutgoingMessage } from '../../bus/transport.js'
+import type { AmqpDelivery } from './link.js'
 
 /** The binding of CloudEvents to AMQP: both are right, the second for the sake of JMS. */
 const PREFIX = 'cloudEvents:'

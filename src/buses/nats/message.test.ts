@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { natsName, subjectOf } from './nats-message.js'
+import { natsName, subjectOf } from './message.js'
 
 describe('names', () => {
   it.each([

@@ -1,6 +1,6 @@
-import type { Clock, Timer } from '../core/clock.js'
-import { AftercommitError } from '../core/errors.js'
-import type { AmqpConfirmChannel, AmqpConnection, AmqpMessage } from './rabbitmq-link.js'
+import type { Clock, Timer } from '../../core/clock.js'
+import { AftercommitError } from '../../core/errors.js'
+import type { AmqpConfirmChannel, AmqpConnection, AmqpMessage } from './link.js'
 
 /** A message on its way into an exchange. */
 export interface Parcel {

@@ -1,5 +1,5 @@
-import type { IncomingMessage } from '../bus/transport.js'
-import type { NatsHeaders, NatsMessage } from './nats-line.js'
+import type { IncomingMessage } from '../../bus/transport.js'
+import type { NatsHeaders, NatsMessage } from './line.js'
 
 const encoder = new TextEncoder()
 

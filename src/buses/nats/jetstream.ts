@@ -1,5 +1,5 @@
-import { AftercommitError, BrokerUnavailableError, InvalidSettingError } from '../core/errors.js'
-import { type Answer, BROKER, type NatsLine, NobodyAnswers } from './nats-line.js'
+import { AftercommitError, BrokerUnavailableError, InvalidSettingError } from '../../core/errors.js'
+import { type Answer, BROKER, type NatsLine, NobodyAnswers } from './line.js'
 
 const API = '$JS.API'
 const NANOS = 1_000_000

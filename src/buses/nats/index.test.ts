@@ -7,17 +7,17 @@ import {
   type NatsServer,
   startNats,
   startNatsOrSkip,
-} from '../../test/support/nats.js'
-import { startProxy, type TcpProxy } from '../../test/support/proxy.js'
-import { until } from '../../test/support/until.js'
-import type { BrokerBus } from '../bus/broker-bus.js'
-import { messageOf } from '../bus/message.js'
-import { fixedDelay } from '../core/backoff.js'
-import { EventEnvelope } from '../core/envelope.js'
-import { Unrecoverable } from '../core/errors.js'
-import { type Logger, silentLogger } from '../observe/logger.js'
-import { type NatsBusOptions, natsBus } from './nats.js'
-import { headersOf, natsName } from './nats-message.js'
+} from '../../../test/support/nats.js'
+import { startProxy, type TcpProxy } from '../../../test/support/proxy.js'
+import { until } from '../../../test/support/until.js'
+import type { BrokerBus } from '../../bus/broker-bus.js'
+import { messageOf } from '../../bus/message.js'
+import { fixedDelay } from '../../core/backoff.js'
+import { EventEnvelope } from '../../core/envelope.js'
+import { Unrecoverable } from '../../core/errors.js'
+import { type Logger, silentLogger } from '../../observe/logger.js'
+import { type NatsBusOptions, natsBus } from './index.js'
+import { headersOf, natsName } from './message.js'
 
 const event = (payload: unknown = { total: 1 }, eventType = 'order.placed') =>
   EventEnvelope.create({ eventType, payload })

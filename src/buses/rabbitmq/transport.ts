@@ -1,12 +1,12 @@
-import type { BusSettings } from '../bus/settings.js'
-import type { ConsumeOptions, Consumption, OutgoingMessage, Transport } from '../bus/transport.js'
-import { causesOf } from '../core/causes.js'
-import { AftercommitError, BrokerUnavailableError } from '../core/errors.js'
-import { RabbitmqConsumption } from './rabbitmq-consumption.js'
-import { type AmqpConnection, type Connect, inTime, Link } from './rabbitmq-link.js'
-import { burialOf, propertiesOf, routingKeyOf, shortened } from './rabbitmq-message.js'
-import { type Parcel, Publisher, RETURNED } from './rabbitmq-publisher.js'
-import { ensureExchange, ensureQueue } from './rabbitmq-topology.js'
+import type { BusSettings } from '../../bus/settings.js'
+import type { ConsumeOptions, Consumption, OutgoingMessage, Transport } from '../../bus/transport.js'
+import { causesOf } from '../../core/causes.js'
+import { AftercommitError, BrokerUnavailableError } from '../../core/errors.js'
+import { RabbitmqConsumption } from './consumption.js'
+import { type AmqpConnection, type Connect, inTime, Link } from './link.js'
+import { burialOf, propertiesOf, routingKeyOf, shortened } from './message.js'
+import { type Parcel, Publisher, RETURNED } from './publisher.js'
+import { ensureExchange, ensureQueue } from './topology.js'
 
 export interface RabbitmqTransportOptions {
   readonly settings: BusSettings

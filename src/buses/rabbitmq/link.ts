@@ -1,5 +1,5 @@
-import type { Clock, Timer } from '../core/clock.js'
-import { BrokerUnavailableError, InvalidSettingError } from '../core/errors.js'
+import type { Clock, Timer } from '../../core/clock.js'
+import { BrokerUnavailableError, InvalidSettingError } from '../../core/errors.js'
 
 /** What is used of a message of amqplib. */
 export interface AmqpMessage {

@@ -1,8 +1,8 @@
-import { BrokerBus } from '../bus/broker-bus.js'
-import { type BusOptions, type BusSettings, busSettingsOf, checkBrokerName } from '../bus/settings.js'
-import type { ConsumeOptions, Consumption, OutgoingMessage, Transport } from '../bus/transport.js'
-import { AftercommitError, BrokerUnavailableError } from '../core/errors.js'
-import { whole } from '../core/settings.js'
+import { BrokerBus } from '../../bus/broker-bus.js'
+import { type BusOptions, type BusSettings, busSettingsOf, checkBrokerName } from '../../bus/settings.js'
+import type { ConsumeOptions, Consumption, OutgoingMessage, Transport } from '../../bus/transport.js'
+import { AftercommitError, BrokerUnavailableError } from '../../core/errors.js'
+import { whole } from '../../core/settings.js'
 import {
   BROKER,
   Calls,
@@ -11,12 +11,12 @@ import {
   connectionOf,
   isUnavailable,
   type RedisClient,
-} from './redis-client.js'
-import { RedisConsumption } from './redis-consumption.js'
-import { fieldsOf, pack } from './redis-message.js'
-import { SEND } from './redis-scripts.js'
+} from './client.js'
+import { RedisConsumption } from './consumption.js'
+import { fieldsOf, pack } from './message.js'
+import { SEND } from './scripts.js'
 
-export type { IoRedisClient, NodeRedisClient, RedisClient } from './redis-client.js'
+export type { IoRedisClient, NodeRedisClient, RedisClient } from './client.js'
 
 export interface RedisBusOptions extends BusOptions {
   /** Default 'events'. Made when it is missing. */

@@ -1,9 +1,9 @@
 import { randomBytes } from 'node:crypto'
-import type { Burial, ConsumeOptions, Consumption, IncomingMessage } from '../bus/transport.js'
-import { atMost, type Clock, type Timer } from '../core/clock.js'
-import { type Argument, type Calls, type Connection, codeOf, within } from './redis-client.js'
-import { deadFieldsOf, type Fields, RedisMessage } from './redis-message.js'
-import { BURY, CONSUMER_PREFIX, CREATE_GROUP, EXTEND, LEAVE, RELEASE, TAKE } from './redis-scripts.js'
+import type { Burial, ConsumeOptions, Consumption, IncomingMessage } from '../../bus/transport.js'
+import { atMost, type Clock, type Timer } from '../../core/clock.js'
+import { type Argument, type Calls, type Connection, codeOf, within } from './client.js'
+import { deadFieldsOf, type Fields, RedisMessage } from './message.js'
+import { BURY, CONSUMER_PREFIX, CREATE_GROUP, EXTEND, LEAVE, RELEASE, TAKE } from './scripts.js'
 
 export interface RedisConsumptionOptions extends ConsumeOptions {
   readonly stream: string

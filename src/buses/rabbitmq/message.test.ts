@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
-import { InvalidSettingError } from '../core/errors.js'
-import { rabbitmqBus } from './rabbitmq.js'
-import { bindingOf, burialOf, incomingOf, routingKeyOf } from './rabbitmq-message.js'
+import { InvalidSettingError } from '../../core/errors.js'
+import { rabbitmqBus } from './index.js'
+import { bindingOf, burialOf, incomingOf, routingKeyOf } from './message.js'
 
 const delivery = (properties: object, redelivered = false) => ({
   content: new Uint8Array([1]),

@@ -1,13 +1,13 @@
 import { jetstreamManager } from '@nats-io/jetstream'
 import type { NatsConnection } from '@nats-io/transport-node'
 import { afterAll, afterEach, beforeEach, describe, expect, it } from 'vitest'
-import { connectNats, freshStream, startNatsOrSkip } from '../../test/support/nats.js'
-import { startProxy, type TcpProxy } from '../../test/support/proxy.js'
-import { type Gate, gate, turns, until } from '../../test/support/until.js'
-import type { BrokerBus } from '../bus/broker-bus.js'
-import { EventEnvelope } from '../core/envelope.js'
-import { type Logger, silentLogger } from '../observe/logger.js'
-import { type NatsBusOptions, natsBus } from './nats.js'
+import { connectNats, freshStream, startNatsOrSkip } from '../../../test/support/nats.js'
+import { startProxy, type TcpProxy } from '../../../test/support/proxy.js'
+import { type Gate, gate, turns, until } from '../../../test/support/until.js'
+import type { BrokerBus } from '../../bus/broker-bus.js'
+import { EventEnvelope } from '../../core/envelope.js'
+import { type Logger, silentLogger } from '../../observe/logger.js'
+import { type NatsBusOptions, natsBus } from './index.js'
 
 const event = () => EventEnvelope.create({ eventType: 'order.placed', payload: { total: 1 } })
 

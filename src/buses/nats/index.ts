@@ -1,14 +1,14 @@
-import { BrokerBus } from '../bus/broker-bus.js'
-import { type BusOptions, type BusSettings, busSettingsOf, checkBrokerName } from '../bus/settings.js'
-import type { ConsumeOptions, Consumption, OutgoingMessage, Transport } from '../bus/transport.js'
-import { InvalidSettingError } from '../core/errors.js'
-import { needs, whole } from '../core/settings.js'
-import { NatsConsumption } from './nats-consumption.js'
-import { JetStream } from './nats-jetstream.js'
-import { BROKER, type NatsConnection, NatsLine, NobodyAnswers } from './nats-line.js'
-import { headersOf, natsName, subjectOf } from './nats-message.js'
+import { BrokerBus } from '../../bus/broker-bus.js'
+import { type BusOptions, type BusSettings, busSettingsOf, checkBrokerName } from '../../bus/settings.js'
+import type { ConsumeOptions, Consumption, OutgoingMessage, Transport } from '../../bus/transport.js'
+import { InvalidSettingError } from '../../core/errors.js'
+import { needs, whole } from '../../core/settings.js'
+import { NatsConsumption } from './consumption.js'
+import { JetStream } from './jetstream.js'
+import { BROKER, type NatsConnection, NatsLine, NobodyAnswers } from './line.js'
+import { headersOf, natsName, subjectOf } from './message.js'
 
-export type { NatsConnection, NatsHeaders, NatsMessage, NatsSubscription } from './nats-line.js'
+export type { NatsConnection, NatsHeaders, NatsMessage, NatsSubscription } from './line.js'
 
 export interface NatsBusOptions extends BusOptions {
   /** The stream, on the subjects `<stream>.>`. Made when it is missing. Default 'events'. */

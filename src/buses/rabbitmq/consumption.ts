@@ -1,15 +1,9 @@
-import type { Burial, ConsumeOptions, Consumption, IncomingMessage } from '../bus/transport.js'
-import type { Clock, Timer } from '../core/clock.js'
-import { BrokerUnavailableError } from '../core/errors.js'
-import {
-  type AmqpChannel,
-  type AmqpConnection,
-  type AmqpDelivery,
-  inTime,
-  type Link,
-} from './rabbitmq-link.js'
-import { bindingOf, incomingOf } from './rabbitmq-message.js'
-import { bindQueue, ensureExchange, ensureQueue } from './rabbitmq-topology.js'
+import type { Burial, ConsumeOptions, Consumption, IncomingMessage } from '../../bus/transport.js'
+import type { Clock, Timer } from '../../core/clock.js'
+import { BrokerUnavailableError } from '../../core/errors.js'
+import { type AmqpChannel, type AmqpConnection, type AmqpDelivery, inTime, type Link } from './link.js'
+import { bindingOf, incomingOf } from './message.js'
+import { bindQueue, ensureExchange, ensureQueue } from './topology.js'
 
 export interface RabbitmqConsumptionOptions extends ConsumeOptions {
   readonly link: Link

@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto'
-import type { Clock } from '../core/clock.js'
-import { AftercommitError, BrokerUnavailableError } from '../core/errors.js'
+import type { Clock } from '../../core/clock.js'
+import { AftercommitError, BrokerUnavailableError } from '../../core/errors.js'
 
 export interface NatsHeaders extends Iterable<[string, string[]]> {
   readonly code: number

@@ -1,9 +1,9 @@
-import type { Burial, ConsumeOptions, Consumption, IncomingMessage } from '../bus/transport.js'
-import { atMost, type Clock, type Timer } from '../core/clock.js'
-import { BrokerUnavailableError } from '../core/errors.js'
-import type { JetStream } from './nats-jetstream.js'
-import { BROKER, type LineListener, type NatsMessage, type NatsSubscription } from './nats-line.js'
-import { type Delivered, deliveredOf, headersOf, subjectOf } from './nats-message.js'
+import type { Burial, ConsumeOptions, Consumption, IncomingMessage } from '../../bus/transport.js'
+import { atMost, type Clock, type Timer } from '../../core/clock.js'
+import { BrokerUnavailableError } from '../../core/errors.js'
+import type { JetStream } from './jetstream.js'
+import { BROKER, type LineListener, type NatsMessage, type NatsSubscription } from './line.js'
+import { type Delivered, deliveredOf, headersOf, subjectOf } from './message.js'
 
 /** The server says at least every heartbeat that a request for messages still stands. */
 const TIMES = { expiresMs: 30_000, heartbeatMs: 5_000 }

@@ -1,18 +1,18 @@
 import { type ChannelModel, connect } from 'amqplib'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
-import { startProxy } from '../../test/support/proxy.js'
+import { startProxy } from '../../../test/support/proxy.js'
 import {
   hasRabbitmq,
   peek,
   type RabbitmqServer,
   startRabbitmq,
   withChannel,
-} from '../../test/support/rabbitmq.js'
-import { until } from '../../test/support/waiting.js'
-import { EventEnvelope } from '../core/envelope.js'
-import { BrokerUnavailableError } from '../core/errors.js'
-import { silentLogger } from '../observe/logger.js'
-import { type BrokerBus, type RabbitmqBusOptions, rabbitmqBus } from './rabbitmq.js'
+} from '../../../test/support/rabbitmq.js'
+import { until } from '../../../test/support/waiting.js'
+import { EventEnvelope } from '../../core/envelope.js'
+import { BrokerUnavailableError } from '../../core/errors.js'
+import { silentLogger } from '../../observe/logger.js'
+import { type BrokerBus, type RabbitmqBusOptions, rabbitmqBus } from './index.js'
 
 const MAX_MESSAGE = 100_000
 

@@ -1,4 +1,4 @@
-import type { AmqpChannel, AmqpConnection } from './rabbitmq-link.js'
+import type { AmqpChannel, AmqpConnection } from './link.js'
 
 /** What a queue is declared with; the rest is the same for all. */
 export interface QueueTraits {

@@ -1,5 +1,5 @@
-import type { Clock, Timer } from '../core/clock.js'
-import { BrokerUnavailableError, InvalidSettingError } from '../core/errors.js'
+import type { Clock, Timer } from '../../core/clock.js'
+import { BrokerUnavailableError, InvalidSettingError } from '../../core/errors.js'
 
 export const BROKER = 'Redis'
 

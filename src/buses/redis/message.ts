@@ -1,4 +1,4 @@
-import type { Burial, IncomingMessage, OutgoingMessage } from '../bus/transport.js'
+import type { Burial, IncomingMessage, OutgoingMessage } from '../../bus/transport.js'
 
 const PREFIX = 'ce-'
 const CONTENT_TYPE = 'content-type'

@@ -1,11 +1,11 @@
-import { BrokerBus } from '../bus/broker-bus.js'
-import { type BusOptions, busSettingsOf, checkBrokerName } from '../bus/settings.js'
-import { InvalidSettingError } from '../core/errors.js'
-import type { Connect } from './rabbitmq-link.js'
-import { RabbitmqTransport } from './rabbitmq-transport.js'
+import { BrokerBus } from '../../bus/broker-bus.js'
+import { type BusOptions, busSettingsOf, checkBrokerName } from '../../bus/settings.js'
+import { InvalidSettingError } from '../../core/errors.js'
+import type { Connect } from './link.js'
+import { RabbitmqTransport } from './transport.js'
 
-export type { BrokerBus } from '../bus/broker-bus.js'
-export type { BusOptions } from '../bus/settings.js'
+export type { BrokerBus } from '../../bus/broker-bus.js'
+export type { BusOptions } from '../../bus/settings.js'
 export type {
   AmqpChannel,
   AmqpConfirmChannel,
@@ -13,7 +13,7 @@ export type {
   AmqpDelivery,
   AmqpMessage,
   Connect,
-} from './rabbitmq-link.js'
+} from './link.js'
 
 export interface RabbitmqBusOptions extends BusOptions {
   /** A durable topic exchange; made when it is missing. Default 'events'. The queues are named after it. */

@@ -1,0 +1,41 @@
+export interface KafkaDoor {
+  /** Where the broker listens beside its own port. */
+  readonly port: number
+  /** What it tells those who come this way: the port of a proxy in front of it. */
+  readonly advertisedPort: number
+}
+
+export interface KafkaOptions {
+  /** A free one below 32000 when left out. It stays the same over `restart()`. */
+  port?: number
+  doors?: readonly KafkaDoor[]
+  /** Further settings of the broker, as in server.properties. */
+  settings?: Record<string, string | number>
+}
+
+export interface KafkaServer extends AsyncDisposable {
+  /** Addresses for a client, without a proxy between. */
+  readonly brokers: string[]
+  readonly port: number
+  /** The server; undefined when it is down. */
+  readonly pid: number | undefined
+  /** The last lines the server wrote. */
+  readonly log: string
+  /** Starts again after `kill()`, with the same ports and data. Does nothing when it runs. */
+  start(): Promise<void>
+  /** Kills it and starts it again: what it has confirmed stays. */
+  restart(): Promise<void>
+  /** SIGKILL: a crash. The data stays; `start()` or `restart()` recovers it. */
+  kill(): Promise<void>
+  /** Ends it and deletes the data. Safe to call twice, and after `kill()`. */
+  stop(): Promise<void>
+}
+
+/**
+ * Starts a broker of its own (KRaft, one node) in a temporary folder. It ends with its owner (normal exit, uncaught
+ * error, SIGINT, SIGTERM, SIGHUP; not SIGKILL). Fetched from Maven Central once, into `.tmp` of the checkout. Rejects
+ * where Java, Maven or Maven Central cannot be had.
+ */
+export function startKafka(options?: KafkaOptions): Promise<KafkaServer>
+
+export function freePort(): Promise<number>

@@ -1,0 +1,256 @@
+import {
+  type Feed,
+  type FeedEvents,
+  type FeedPlan,
+  type FetchedRecord,
+  hashOf,
+  type KafkaDriver,
+  type KafkaProducer,
+  type KafkaRecord,
+  messageOf,
+  TOPIC_SETTINGS,
+  type TopicPlan,
+  waitForLeaders,
+} from './kafka-driver.js'
+import { hasName } from './kafka-errors.js'
+
+/** The classes of @platformatic/kafka, and what they are to be made with: `clientId`, `bootstrapBrokers`, `tls`, … */
+export interface PlatformaticClient {
+  readonly Producer: new (options: never) => PlatformaticProducer
+  readonly Consumer: new (options: never) => PlatformaticConsumer
+  readonly Admin: new (options: never) => PlatformaticAdmin
+  readonly connection: PlatformaticConnection
+}
+
+export interface PlatformaticConnection {
+  readonly clientId: string
+  readonly bootstrapBrokers: readonly string[] | readonly { readonly host: string; readonly port: number }[]
+  readonly [option: string]: unknown
+}
+
+interface Closable {
+  close(force?: boolean): Promise<void>
+  on(event: never, listener: (...args: never[]) => void): unknown
+}
+
+interface PlatformaticProducer extends Closable {
+  send(request: never): Promise<unknown>
+}
+
+interface PlatformaticAdmin extends Closable {
+  listTopics(): Promise<string[]>
+  createTopics(request: {
+    topics: string[]
+    partitions: number
+    replicas: number
+    configs: { name: string; value: string }[]
+  }): Promise<unknown>
+  metadata(request: { topics: string[]; forceUpdate: boolean }): Promise<{
+    readonly topics: ReadonlyMap<string, { readonly partitions: readonly { readonly leader: number }[] }>
+  }>
+}
+
+interface PlatformaticConsumer extends Closable {
+  consume(request: never): Promise<PlatformaticStream>
+  commit(request: {
+    offsets: { topic: string; partition: number; offset: bigint; leaderEpoch: number }[]
+  }): Promise<void>
+}
+
+interface PlatformaticStream {
+  on(event: never, listener: (...args: never[]) => void): unknown
+  read(): unknown
+  destroy(): unknown
+}
+
+interface PlatformaticMessage {
+  readonly partition: number
+  readonly offset: bigint
+  readonly value: Buffer | null | undefined
+  readonly headers: ReadonlyMap<Buffer, Buffer | undefined>
+}
+
+export function platformaticDriver(client: PlatformaticClient): KafkaDriver {
+  return {
+    prepareTopic: (topic) => prepareTopic(client, topic),
+    openProducer: async () => openProducer(client),
+    openFeed: async (plan, events) => {
+      const feed = new PlatformaticFeed(client, plan, events)
+      await feed.open()
+      return feed
+    },
+  }
+}
+
+/** A partition that was just created is refused at first, and a second's wait for it is long. */
+const PATIENCE = { retries: 10, retryDelay: 100 }
+
+/** Nobody else hears of what goes wrong between two calls; without a listener it would end the process. */
+function made<T extends Closable>(
+  Kind: new (options: never) => T,
+  { connection }: PlatformaticClient,
+  options: object = {},
+): T {
+  const one = new Kind({ ...PATIENCE, ...connection, ...options } as never)
+  listen(one, 'error', () => {})
+  return one
+}
+
+async function prepareTopic(client: PlatformaticClient, topic: TopicPlan): Promise<void> {
+  const admin = made(client.Admin, client)
+  try {
+    if (!(await admin.listTopics()).includes(topic.name)) await createTopic(admin, topic)
+    await waitForLeaders(topic.name, async () => {
+      const { topics } = await admin.metadata({ topics: [topic.name], forceUpdate: true })
+      return (topics.get(topic.name)?.partitions ?? []).map(({ leader }) => leader)
+    })
+  } finally {
+    admin.close().catch(() => {})
+  }
+}
+
+async function createTopic(admin: PlatformaticAdmin, { name, partitions, replicas }: TopicPlan) {
+  try {
+    await admin.createTopics({ topics: [name], partitions, replicas, configs: TOPIC_SETTINGS })
+  } catch (error) {
+    if (!hasName(error, 'TOPIC_ALREADY_EXISTS')) throw error
+  }
+}
+
+function openProducer(client: PlatformaticClient): KafkaProducer {
+  const producer = made(client.Producer, client, { idempotent: true, autocreateTopics: false })
+  return {
+    send: async (topic, records) => {
+      await producer.send({
+        messages: records.map((record) => platformaticMessage(topic, record)),
+        acks: -1,
+        partitioner: (_message: unknown, key: Buffer | undefined) => hashOf(key ?? Buffer.alloc(0)),
+      } as never)
+    },
+    close: () => producer.close(true).catch(() => {}),
+  }
+}
+
+function platformaticMessage(topic: string, { key, value, headers }: KafkaRecord) {
+  const pairs = Object.entries(headers).map(([name, text]) => [Buffer.from(name), text] as const)
+  return { topic, key, value, headers: new Map(pairs) }
+}
+
+class PlatformaticFeed implements Feed {
+  readonly #consumer: PlatformaticConsumer
+  readonly #plan: FeedPlan
+  readonly #events: FeedEvents
+  #stream: PlatformaticStream | null = null
+  #streamNumber = 0
+  #isOpen = false
+  #isClosed = false
+
+  constructor(client: PlatformaticClient, plan: FeedPlan, events: FeedEvents) {
+    this.#plan = plan
+    this.#events = events
+    this.#consumer = made(client.Consumer, client, { ...this.#groupOptions(), groupId: plan.groupId })
+  }
+
+  async open(): Promise<void> {
+    const { onRebalance, onAlive } = this.#events
+    listen(this.#consumer, 'error', (error) => this.#end(error))
+    listen(this.#consumer, 'consumer:group:rebalance', () => onRebalance())
+    listen(this.#consumer, 'consumer:heartbeat:end', () => onAlive())
+    listen(this.#consumer, 'consumer:group:join', () => {
+      if (this.#isOpen) this.#restream()
+    })
+    try {
+      await this.#openStream()
+      this.#isOpen = true
+    } catch (error) {
+      void this.close()
+      throw error
+    }
+  }
+
+  async commit(offsets: ReadonlyMap<number, bigint>): Promise<void> {
+    const { topic } = this.#plan
+    await this.#consumer.commit({
+      offsets: [...offsets].map(([partition, offset]) => ({ topic, partition, offset, leaderEpoch: -1 })),
+    })
+  }
+
+  async close(): Promise<void> {
+    this.#isClosed = true
+    this.#streamNumber++
+    this.#stream?.destroy()
+    await this.#consumer.close(true).catch(() => {})
+  }
+
+  #groupOptions() {
+    const { sessionMs } = this.#plan
+    return {
+      autocommit: false,
+      sessionTimeout: sessionMs,
+      rebalanceTimeout: sessionMs,
+      heartbeatInterval: Math.min(3_000, Math.ceil(sessionMs / 10)),
+      maxWaitTime: 500,
+    }
+  }
+
+  /** A stream goes on from its own place where a partition has no commit yet, and may hold what is another's by now. */
+  #restream(): void {
+    this.#stream?.destroy()
+    this.#stream = null
+    this.#openStream().catch((error) => this.#end(error))
+  }
+
+  async #openStream(): Promise<void> {
+    const number = ++this.#streamNumber
+    this.#events.onAssigned()
+    const stream = await this.#consumer.consume({
+      ...this.#groupOptions(),
+      topics: [this.#plan.topic],
+      mode: 'committed',
+      fallbackMode: 'earliest',
+    } as never)
+    listen(stream, 'error', (error) => number === this.#streamNumber && this.#end(error))
+    if (number !== this.#streamNumber) {
+      stream.destroy()
+      return
+    }
+    this.#stream = stream
+    let isWaiting = false
+    const drain = async () => {
+      if (isWaiting) return
+      isWaiting = true
+      await this.#events.room()
+      isWaiting = false
+      if (number !== this.#streamNumber) return
+      if (this.#drain(stream)) await drain()
+    }
+    listen(stream, 'readable', () => void drain())
+  }
+
+  /** True when there was something. */
+  #drain(stream: PlatformaticStream): boolean {
+    const records: FetchedRecord[] = []
+    for (let one = stream.read(); one !== null; one = stream.read()) {
+      const { partition, offset, value, headers } = one as PlatformaticMessage
+      records.push({ partition, offset, message: messageOf(namesOf(headers), value) })
+    }
+    if (records.length > 0) this.#events.onRecords(records)
+    return records.length > 0
+  }
+
+  #end(error: unknown): void {
+    if (!this.#isClosed && this.#isOpen) this.#events.onEnd(error)
+  }
+}
+
+function* namesOf(headers: ReadonlyMap<Buffer, Buffer | undefined>): Generator<[string, Buffer | undefined]> {
+  for (const [name, value] of headers) yield [String(name), value]
+}
+
+function listen(
+  emitter: { on(event: never, listener: (...args: never[]) => void): unknown },
+  event: string,
+  listener: (payload: unknown) => void,
+): void {
+  emitter.on(event as never, listener)
+}

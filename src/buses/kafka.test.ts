@@ -1,0 +1,313 @@
+import { randomBytes } from 'node:crypto'
+import {
+  KafkaJSConnectionError,
+  KafkaJSNonRetriableError,
+  KafkaJSNumberOfRetriesExceeded,
+  KafkaJSProtocolError,
+  Partitioners,
+} from 'kafkajs'
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
+import { KafkaPlace, kafkajsOf, kafkaOrSkip, platformaticOf, readTopic } from '../../test/support/kafka.js'
+import { gate, until } from '../../test/support/until.js'
+import { EventEnvelope } from '../core/envelope.js'
+import { silentLogger } from '../observe/logger.js'
+import { type BrokerBus, type KafkaBusOptions, type KafkajsClient, kafkaBus } from './kafka.js'
+import { hashOf, messageOf } from './kafka-driver.js'
+import { isRefusal, isUnavailableError } from './kafka-errors.js'
+
+describe('Kafka without a broker', () => {
+  it('puts a key where the default partitioner of the Java client and of kafkajs does', () => {
+    const partitioner = Partitioners.DefaultPartitioner()
+    const partitionMetadata = Array.from({ length: 7 }, (_, partitionId) => ({ partitionId, leader: 1 }))
+    for (let length = 0; length < 40; length++) {
+      const key = randomBytes(length)
+      const theirs = partitioner({
+        topic: 't',
+        message: { key, value: '' },
+        partitionMetadata: partitionMetadata as never,
+      })
+      expect(hashOf(key) % 7, key.toString('hex')).toBe(theirs)
+    }
+  })
+
+  it('takes a message that is too large for a refusal, and what can be tried again for an outage', () => {
+    const protocol = (type: string, retriable: boolean) =>
+      new KafkaJSProtocolError({ type, code: 1, message: type, retriable } as never)
+    const tooLarge = protocol('MESSAGE_TOO_LARGE', false)
+    for (const refusal of [
+      tooLarge,
+      Object.assign(new KafkaJSNonRetriableError('wrapped'), { cause: tooLarge }),
+    ]) {
+      expect(isRefusal(refusal)).toBe(true)
+      expect(isUnavailableError(refusal)).toBe(false)
+    }
+    const notLeader = protocol('NOT_LEADER_FOR_PARTITION', true)
+    const outages = [
+      notLeader,
+      new KafkaJSNumberOfRetriesExceeded(notLeader, {
+        retryCount: 5,
+        retryTime: 1,
+        cause: notLeader,
+      } as never),
+      new KafkaJSConnectionError('Connection error: refused', { broker: 'x', code: 'ECONNREFUSED' } as never),
+      protocol('TOPIC_AUTHORIZATION_FAILED', false),
+      Object.assign(new AggregateError([Object.assign(new Error('no'), { code: 'PLT_KFK_NETWORK' })])),
+      Object.assign(new Error('no'), { apiId: 'NOT_ENOUGH_REPLICAS', canRetry: true }),
+    ]
+    for (const outage of outages) {
+      expect(isUnavailableError(outage), String(outage)).toBe(true)
+      expect(isRefusal(outage)).toBe(false)
+    }
+    for (const unknown of [new Error('who knows'), null, 'text'])
+      expect(isUnavailableError(unknown)).toBe(false)
+  })
+
+  it('reads headers of other producers, and passes over what is none of its business', () => {
+    const message = messageOf(
+      [
+        ['Content-Type', Buffer.from('text/plain')],
+        ['CE_id', 'x'],
+        ['ce_subject', Buffer.from('Grüße')],
+        ['ce_subject', Buffer.from('again')],
+        ['ce_absent', undefined],
+        ['trace', Buffer.from([0xff])],
+      ],
+      null,
+    )
+    expect(message).toMatchObject({ contentType: 'text/plain', deliveries: 1 })
+    expect({ ...message.attributes }).toEqual({ id: 'x', subject: 'Grüße' })
+    expect(message.body).toHaveLength(0)
+  })
+
+  it('refuses settings that are none, and clients that it does not know', () => {
+    const client = kafkajsOf(['127.0.0.1:1'])
+    const wrong: KafkaBusOptions[] = [
+      { topic: 'with space' },
+      { partitions: 0 },
+      { replicas: 1.5 },
+      { topics: 'x' } as never,
+    ]
+    for (const options of wrong)
+      expect(() => kafkaBus(client, options), JSON.stringify(options)).toThrow(/topic|partitions|replicas/)
+    for (const none of [null, {}, { producer: () => {} }, { Producer: class {} }])
+      expect(() => kafkaBus(none as unknown as KafkajsClient)).toThrow(/kafkajs, or/)
+  })
+})
+
+const given = process.env.KAFKA_BROKERS?.split(',')
+const place = given ? undefined : await kafkaOrSkip(() => KafkaPlace.start(1))
+const brokers = given ?? place?.server.brokers ?? []
+
+describe.skipIf(brokers.length === 0)('Kafka with a broker', () => {
+  const buses: BrokerBus[] = []
+  const kafka = kafkajsOf(brokers)
+  let topic: string
+
+  beforeAll(async () => {
+    // The first consumer of a broker's life waits for it to create its own topics.
+    const first = make({ topic: 'warm-up', group: 'g' })
+    first.subscribe('*', { name: 'none', handle: () => {} })
+    await first.start()
+    await first.stop()
+  })
+  afterEach(() => Promise.all(buses.splice(0).map((bus) => bus.stop())))
+  afterAll(() => place?.stop())
+
+  const clients = [
+    ['kafkajs', (to = brokers) => kafkajsOf(to)],
+    ['@platformatic/kafka', (to = brokers) => platformaticOf(to)],
+  ] as const
+
+  function make(options: KafkaBusOptions = {}, client = () => clients[0][1]() as never): BrokerBus {
+    const bus = kafkaBus(client(), { topic, logger: silentLogger, ...options })
+    buses.push(bus)
+    return bus
+  }
+
+  function freshTopic(): string {
+    topic = `t-${randomBytes(6).toString('hex')}`
+    return topic
+  }
+
+  describe.each(clients)('by %s', (_name, client) => {
+    const bus = (options: KafkaBusOptions = {}) => make(options, client as () => never)
+
+    it('writes the CloudEvents binding: attributes as ce_ headers, the payload alone as value', async () => {
+      freshTopic()
+      const event = EventEnvelope.create({
+        eventType: 'order.placed',
+        aggregateId: 'Bestellung "5" 100%',
+        orderingKey: 'Kündin',
+        payload: { total: 42 },
+      })
+      await bus({ source: '/shop' }).publish(event)
+      const [record] = await readTopic(kafka, topic)
+      expect(record?.key).toBe('Kündin')
+      expect(record?.value.toString()).toBe('{"total":42}')
+      expect(record?.headers).toMatchObject({
+        'content-type': 'application/json',
+        ce_specversion: '1.0',
+        ce_id: event.eventId,
+        ce_type: 'order.placed',
+        ce_source: '/shop',
+        ce_subject: 'Bestellung "5" 100%',
+        ce_orderingkey: 'Kündin',
+      })
+    })
+
+    it('uses a topic that is there as it is, and creates one that takes a megabyte', async () => {
+      const admin = kafka.admin()
+      await admin.connect()
+      const partitionsOf = async () =>
+        (await admin.fetchTopicMetadata({ topics: [topic] })).topics[0]?.partitions.length
+      await admin.createTopics({ topics: [{ topic: freshTopic(), numPartitions: 2 }], waitForLeaders: false })
+      await bus({ partitions: 9 }).publish(event())
+      expect(await partitionsOf()).toBe(2)
+      freshTopic()
+      await bus({ partitions: 3 }).publish(event({ text: 'x'.repeat(1_040_000) }))
+      expect(await partitionsOf()).toBe(3)
+      await admin.disconnect()
+    })
+
+    it('refuses what is too large, and that alone', async () => {
+      const admin = kafka.admin()
+      await admin.connect()
+      const configEntries = [{ name: 'max.message.bytes', value: '20000' }]
+      const created = { topic: freshTopic(), numPartitions: 1, configEntries }
+      await admin.createTopics({ topics: [created], waitForLeaders: false })
+      await admin.disconnect()
+      const events = Array.from({ length: 9 }, (_, n) => event({ text: 'x'.repeat(n === 4 ? 30_000 : 10) }))
+      const answers = await bus().send(events)
+      expect(answers.map((answer) => answer === null)).toEqual(events.map((_, n) => n !== 4))
+      expect(isRefusal(answers[4])).toBe(true)
+      const stored = new Set((await readTopic(kafka, topic)).map(({ headers }) => headers.ce_id))
+      expect(stored).toEqual(new Set(events.filter((_, n) => n !== 4).map(({ eventId }) => eventId)))
+    })
+
+    // With the same producer the second would have the number of the first, and Kafka would drop it as a duplicate.
+    it.skipIf(!place)('what follows a confirm that was lost is not taken for it', async () => {
+      freshTopic()
+      const door = (place as KafkaPlace).take()
+      const { proxy } = door
+      const one = make({ confirmTimeoutMs: 2_000 }, () => client([`127.0.0.1:${proxy.port}`]) as never)
+      const events = Array.from({ length: 3 }, () =>
+        EventEnvelope.create({ eventType: 'a', orderingKey: 'k' }),
+      )
+      const [before, unconfirmed, after] = events as [EventEnvelope, EventEnvelope, EventEnvelope]
+      await one.publish(before)
+      proxy.freeze('answers')
+      await expect(one.publish(unconfirmed)).rejects.toThrow(/not confirmed/)
+      proxy.thaw()
+      await until(() => one.publish(after).then(Boolean, () => false), { timeoutMs: 20_000 })
+      await one.stop()
+      place?.giveBack(door)
+      const ids = (await readTopic(kafka, topic)).map(({ headers }) => headers.ce_id)
+      expect(ids).toEqual(expect.arrayContaining(events.map(({ eventId }) => eventId)))
+    })
+
+    it('loses nothing while members join and leave in the middle', async () => {
+      freshTopic()
+      const events = Array.from({ length: 300 }, (_, n) => event({ n }))
+      const done = new Set<string>()
+      const member = async () => {
+        const one = bus({ group: 'g', concurrency: 2 })
+        const handle = async ({ eventId }: EventEnvelope) => {
+          await new Promise((resolve) => setTimeout(resolve, 10))
+          done.add(eventId)
+        }
+        one.subscribe('*', { name: 'work', handle })
+        await one.start()
+        return one
+      }
+      const first = await member()
+      await bus().publishAll(events)
+      for (const share of [20, 60, 100]) {
+        await until(() => done.size >= share)
+        await member()
+      }
+      await first.stop()
+      await until(() => done.size === events.length, { timeoutMs: 20_000, what: 'all are done' })
+    })
+
+    it('gets again what it held of a partition that has no commit yet when the group changes', async () => {
+      freshTopic()
+      const begun = new Set<string>()
+      const done = new Set<string>()
+      const { opened, open } = gate()
+      const handle = async ({ eventId }: EventEnvelope) => {
+        if (begun.has(eventId)) return void done.add(eventId)
+        begun.add(eventId)
+        await opened
+        throw new Error('the first time')
+      }
+      const member = async (handler: (event: EventEnvelope) => unknown) => {
+        const one = bus({ group: 'g', drainTimeoutMs: 0 })
+        one.subscribe('*', { name: 'work', handle: handler })
+        await one.start()
+        return one
+      }
+      await member(handle)
+      const events = Array.from({ length: 12 }, (_, n) => event({ n }))
+      await bus().publishAll(events)
+      await until(() => begun.size === events.length)
+      const guest = await member(() => new Promise(() => {}))
+      await guest.stop()
+      open()
+      await until(() => done.size === events.length, { timeoutMs: 20_000, what: 'all have come again' })
+    })
+
+    it('leaves nothing open behind, so that the process can end', async () => {
+      freshTopic()
+      const sockets = () => process.getActiveResourcesInfo().filter((kind) => kind === 'TCPSocketWrap').length
+      const before = sockets()
+      const one = bus({ group: 'g' })
+      let got = 0
+      one.subscribe('*', { name: 'count', handle: () => got++ })
+      await one.start()
+      await one.publish(event())
+      await until(() => got === 1)
+      expect(sockets()).toBeGreaterThan(before)
+      await one.stop()
+      await until(() => sockets() <= before, { what: 'its connections are closed' })
+    })
+
+    it('buries where another bus can read it', async () => {
+      freshTopic()
+      const one = bus({ group: 'g', retry: { maxAttempts: 1 } })
+      one.subscribe('*', {
+        name: 'picky',
+        handle: () => {
+          throw new Error('no')
+        },
+      })
+      await one.start()
+      const dead = event({ poison: true })
+      await one.publish(dead)
+      const found: EventEnvelope[] = []
+      const undertaker = bus({ topic: `${topic}.g.dead`, group: 'undertaker' })
+      undertaker.subscribe('*', { name: 'look', handle: (buried) => found.push(buried) })
+      await undertaker.start()
+      await until(() => found.length === 1)
+      expect(found[0]?.toJSON()).toEqual(dead.toJSON())
+    })
+  })
+
+  it('puts a key into the same partition by either client', async () => {
+    freshTopic()
+    const keys = Array.from({ length: 20 }, (_, n) => `key-${n}-é`)
+    for (const [, client] of clients) {
+      const events = keys.map((orderingKey) => EventEnvelope.create({ eventType: 'a', orderingKey }))
+      await make({}, client as () => never).publishAll(events)
+    }
+    const places = new Map<string, Set<number>>()
+    for (const { key, partition } of await readTopic(kafka, topic))
+      places.set(key, (places.get(key) ?? new Set()).add(partition))
+    expect(places.size).toBe(keys.length)
+    for (const [key, partitions] of places) expect(partitions.size, key).toBe(1)
+    expect(new Set([...places.values()].flatMap((all) => [...all])).size).toBeGreaterThan(1)
+  })
+})
+
+function event(payload: unknown = { total: 42 }): EventEnvelope {
+  return EventEnvelope.create({ eventType: 'order.placed', payload })
+}

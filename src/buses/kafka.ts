@@ -1,0 +1,156 @@
+import { BrokerBus } from '../bus/broker-bus.js'
+import { type BusOptions, type BusSettings, busSettingsOf, checkBrokerName } from '../bus/settings.js'
+import type {
+  Burial,
+  ConsumeOptions,
+  Consumption,
+  IncomingMessage,
+  OutgoingMessage,
+  Transport,
+} from '../bus/transport.js'
+import { BrokerUnavailableError, InvalidSettingError } from '../core/errors.js'
+import { whole } from '../core/settings.js'
+import { KafkaConsumption } from './kafka-consumption.js'
+import { headersOf, type KafkaDriver, recordOf } from './kafka-driver.js'
+import { isUnavailableError } from './kafka-errors.js'
+import { type KafkajsClient, kafkajsDriver } from './kafka-kafkajs.js'
+import { type PlatformaticClient, platformaticDriver } from './kafka-platformatic.js'
+import { Sender } from './kafka-sender.js'
+
+export type { BrokerBus, BusOptions, KafkajsClient, PlatformaticClient }
+
+export interface KafkaBusOptions extends BusOptions {
+  /** Created when it is missing. Default 'events'. */
+  readonly topic?: string
+  /** Of a topic that is created; as many consumers of a group can share the work. Default 6. */
+  readonly partitions?: number
+  /** Of a topic that is created. Default: what the broker has as its default. */
+  readonly replicas?: number
+}
+
+/**
+ * A bus on Kafka, by a `Kafka` of kafkajs, or by the classes of @platformatic/kafka with the connection that they are to
+ * be made with. The bus opens producers and consumers of its own, and closes them in `stop`.
+ *
+ * @example
+ * const bus = kafkaBus(new Kafka({ brokers: ['localhost:9092'] }), { group: 'billing' })
+ * @example
+ * import { Admin, Consumer, Producer } from '@platformatic/kafka'
+ * const connection = { clientId: 'shop', bootstrapBrokers: ['localhost:9092'] }
+ * const bus = kafkaBus({ Admin, Consumer, Producer, connection }, { group: 'billing' })
+ */
+export function kafkaBus(
+  client: KafkajsClient | PlatformaticClient,
+  options: KafkaBusOptions = {},
+): BrokerBus {
+  const settings = busSettingsOf(options, ['topic', 'partitions', 'replicas'])
+  const topic = {
+    name: checkBrokerName('topic', options.topic ?? 'events'),
+    partitions: whole('partitions', options.partitions, 6, 1),
+    replicas: options.replicas === undefined ? -1 : whole('replicas', options.replicas, 1, 1),
+  }
+  return new BrokerBus(new KafkaTransport(driverOf(client), topic, settings), settings)
+}
+
+function driverOf(client: KafkajsClient | PlatformaticClient): KafkaDriver {
+  const given: Partial<KafkajsClient & PlatformaticClient> = client ?? {}
+  const isKafkajs = [given.producer, given.consumer, given.admin].every((one) => typeof one === 'function')
+  if (isKafkajs) return kafkajsDriver(client as KafkajsClient)
+  const { Producer, Consumer, Admin, connection } = given
+  const isPlatformatic = [Producer, Consumer, Admin].every((one) => typeof one === 'function')
+  if (isPlatformatic && typeof connection === 'object')
+    return platformaticDriver(client as PlatformaticClient)
+  throw new InvalidSettingError(
+    'client',
+    'must be a Kafka of kafkajs, or { Producer, Consumer, Admin, connection } of @platformatic/kafka',
+  )
+}
+
+interface Topic {
+  readonly name: string
+  readonly partitions: number
+  readonly replicas: number
+}
+
+/** A broker refuses shorter sessions unless it is told otherwise. */
+const SHORTEST_SESSION_MS = 6_000
+
+class KafkaTransport implements Transport {
+  readonly broker = 'Kafka'
+  readonly #driver: KafkaDriver
+  readonly #topic: Topic
+  readonly #settings: BusSettings
+  readonly #sender: Sender
+  #checking: Promise<void> | null = null
+
+  constructor(driver: KafkaDriver, topic: Topic, settings: BusSettings) {
+    this.#driver = driver
+    this.#topic = topic
+    this.#settings = settings
+    const { clock, confirmTimeoutMs } = settings
+    this.#sender = new Sender({ driver, clock, confirmTimeoutMs, prepare: (name) => this.#prepare(name) })
+  }
+
+  send(messages: readonly OutgoingMessage[]): Promise<readonly (unknown | null)[]> {
+    return this.#sender.send(this.#topic.name, messages.map(recordOf))
+  }
+
+  /** Those who ask while one is under way share its answer. */
+  check(): Promise<void> {
+    this.#checking ??= this.#prepare(this.#topic.name).finally(() => {
+      this.#checking = null
+    })
+    return this.#checking
+  }
+
+  isUnavailable(error: unknown): boolean {
+    return isUnavailableError(error)
+  }
+
+  async consume(options: ConsumeOptions): Promise<Consumption> {
+    await this.check()
+    const { name: topic } = this.#topic
+    const consumption = new KafkaConsumption({
+      ...options,
+      driver: this.#driver,
+      clock: this.#settings.clock,
+      plan: {
+        topic,
+        // A group of Kafka spans topics, and one of ours does not.
+        groupId: `${topic}.${options.group}`,
+        sessionMs: Math.max(SHORTEST_SESSION_MS, options.takeoverMs),
+      },
+      sendDead: (message, burial) => this.#sendDead(message, burial),
+    })
+    return consumption.open(this.#settings.confirmTimeoutMs)
+  }
+
+  close(): Promise<void> {
+    return this.#sender.close()
+  }
+
+  /** Dead letters are few: one partition keeps them in the order in which they died. */
+  #prepare(name: string): Promise<void> {
+    const { partitions, replicas } = this.#topic
+    const isDead = name !== this.#topic.name
+    return this.#driver.prepareTopic({ name, partitions: isDead ? 1 : partitions, replicas })
+  }
+
+  async #sendDead(message: IncomingMessage, burial: Burial): Promise<void> {
+    const { attributes, contentType, body } = message
+    const headers = headersOf(contentType, {
+      ...attributes,
+      deadgroup: burial.group,
+      deadhandlers: burial.handlers.join(','),
+      deadattempts: String(burial.attempts),
+      deaderror: burial.error,
+    })
+    const key = Buffer.from(attributes.orderingkey ?? attributes.id ?? '')
+    const record = { key, value: Buffer.from(body), headers }
+    const [answer] = await this.#sender.send(`${this.#topic.name}.${burial.group}.dead`, [record])
+    if (answer === null) return
+    throw answer instanceof Error
+      ? answer
+      : new BrokerUnavailableError('Kafka', 'took no dead letter', answer)
+  }
+}

@@ -1,0 +1,26 @@
+import { afterAll, afterEach, beforeEach, describe, it } from 'vitest'
+import { busConformance } from '../../src/testing/bus-conformance/index.js'
+import { createKafkaWorld, KafkaPlace, kafkaOrSkip } from '../support/kafka.js'
+
+/** A broker that was killed takes seconds to come back, and so does a group that waits for a member that is gone. */
+const SLOW_MS = 120_000
+const runner = {
+  describe,
+  it: (name: string, body: (...context: unknown[]) => Promise<void>) =>
+    it(name, { timeout: SLOW_MS }, (context) => body(context)),
+  beforeEach,
+  afterEach,
+}
+const place = await kafkaOrSkip(() => KafkaPlace.start())
+
+describe.skipIf(!place)('Kafka', () => {
+  afterAll(() => place?.stop())
+  for (const library of ['kafkajs', '@platformatic/kafka'] as const) {
+    busConformance({
+      name: `Kafka with ${library}`,
+      runner,
+      createWorld: async () => createKafkaWorld(place as KafkaPlace, library),
+      patienceMs: 60_000,
+    })
+  }
+})
