@@ -40,7 +40,10 @@ export const brokers = {
       const js = jetstream(connection)
       return {
         bus: async (options) =>
-          (await import('../../dist/buses/nats/index.js')).natsBus(connection, { stream: STREAM, ...options }),
+          (await import('../../dist/buses/nats/index.js')).natsBus(connection, {
+            stream: STREAM,
+            ...options,
+          }),
         prepare({ id, type, attributes, contentType, body }) {
           const made = headers()
           for (const [name, value] of Object.entries(attributes))
@@ -107,7 +110,7 @@ export const brokers = {
       const producer = new Producer({ ...connection, idempotent: true, acks: -1 })
       return {
         bus: async (options) =>
-          (await import('../../dist/buses/kafka.js')).kafkaBus(
+          (await import('../../dist/buses/kafka/index.js')).kafkaBus(
             { Admin, Consumer, Producer, connection },
             { topic: STREAM, ...options },
           ),

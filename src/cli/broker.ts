@@ -1,6 +1,6 @@
 import type { BrokerBus } from '../bus/broker-bus.js'
 import type { BusOptions } from '../bus/settings.js'
-import { type KafkajsClient, kafkaBus } from '../buses/kafka.js'
+import { type KafkajsClient, kafkaBus } from '../buses/kafka/index.js'
 import { type NatsConnection, natsBus } from '../buses/nats/index.js'
 import { type AmqpConnection, rabbitmqBus } from '../buses/rabbitmq/index.js'
 import { type RedisClient, redisBus } from '../buses/redis/index.js'

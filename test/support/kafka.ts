@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto'
 import { createRequire } from 'node:module'
 import { Kafka, logLevel } from 'kafkajs'
 import { freePort, type KafkaServer, startKafka } from '../../scripts/kafka-server.mjs'
-import { kafkaBus, type PlatformaticClient } from '../../src/buses/kafka.js'
+import { kafkaBus, type PlatformaticClient } from '../../src/buses/kafka/index.js'
 import type { BuriedMessage, BusWorld, TestedBus } from '../../src/testing/bus-conformance/index.js'
 import { type BlindProxy, startBlindProxy } from './kafka-proxy.js'
 

@@ -11,8 +11,8 @@ import {
   TOPIC_SETTINGS,
   type TopicPlan,
   waitForLeaders,
-} from './kafka-driver.js'
-import { hasName } from './kafka-errors.js'
+} from './driver.js'
+import { hasName } from './errors.js'
 
 /** The classes of @platformatic/kafka, and what they are to be made with: `clientId`, `bootstrapBrokers`, `tls`, … */
 export interface PlatformaticClient {

@@ -1,6 +1,6 @@
-import type { IncomingMessage, OutgoingMessage } from '../bus/transport.js'
-import { BrokerUnavailableError } from '../core/errors.js'
-import { hasName } from './kafka-errors.js'
+import type { IncomingMessage, OutgoingMessage } from '../../bus/transport.js'
+import { BrokerUnavailableError } from '../../core/errors.js'
+import { hasName } from './errors.js'
 
 /** What the bus needs of a client library. One file for each of them. */
 export interface KafkaDriver {

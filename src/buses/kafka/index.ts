@@ -1,5 +1,5 @@
-import { BrokerBus } from '../bus/broker-bus.js'
-import { type BusOptions, type BusSettings, busSettingsOf, checkBrokerName } from '../bus/settings.js'
+import { BrokerBus } from '../../bus/broker-bus.js'
+import { type BusOptions, type BusSettings, busSettingsOf, checkBrokerName } from '../../bus/settings.js'
 import type {
   Burial,
   ConsumeOptions,
@@ -7,15 +7,15 @@ import type {
   IncomingMessage,
   OutgoingMessage,
   Transport,
-} from '../bus/transport.js'
-import { BrokerUnavailableError, InvalidSettingError } from '../core/errors.js'
-import { whole } from '../core/settings.js'
-import { KafkaConsumption } from './kafka-consumption.js'
-import { headersOf, type KafkaDriver, recordOf } from './kafka-driver.js'
-import { isUnavailableError } from './kafka-errors.js'
-import { type KafkajsClient, kafkajsDriver } from './kafka-kafkajs.js'
-import { type PlatformaticClient, platformaticDriver } from './kafka-platformatic.js'
-import { Sender } from './kafka-sender.js'
+} from '../../bus/transport.js'
+import { BrokerUnavailableError, InvalidSettingError } from '../../core/errors.js'
+import { whole } from '../../core/settings.js'
+import { KafkaConsumption } from './consumption.js'
+import { headersOf, type KafkaDriver, recordOf } from './driver.js'
+import { isUnavailableError } from './errors.js'
+import { type KafkajsClient, kafkajsDriver } from './kafkajs.js'
+import { type PlatformaticClient, platformaticDriver } from './platformatic.js'
+import { Sender } from './sender.js'
 
 export type { BrokerBus, BusOptions, KafkajsClient, PlatformaticClient }
 

@@ -10,7 +10,7 @@ import {
   TOPIC_SETTINGS,
   type TopicPlan,
   waitForLeaders,
-} from './kafka-driver.js'
+} from './driver.js'
 
 /** A `Kafka` of kafkajs: what the bus calls of it. */
 export interface KafkajsClient {

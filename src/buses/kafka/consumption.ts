@@ -1,8 +1,8 @@
-import type { Burial, ConsumeOptions, Consumption, IncomingMessage } from '../bus/transport.js'
-import { atMost, type Clock, type Timer } from '../core/clock.js'
-import { BrokerUnavailableError } from '../core/errors.js'
-import type { Feed, FeedEvents, FeedPlan, FetchedRecord, KafkaDriver } from './kafka-driver.js'
-import { isUnavailableError } from './kafka-errors.js'
+import type { Burial, ConsumeOptions, Consumption, IncomingMessage } from '../../bus/transport.js'
+import { atMost, type Clock, type Timer } from '../../core/clock.js'
+import { BrokerUnavailableError } from '../../core/errors.js'
+import type { Feed, FeedEvents, FeedPlan, FetchedRecord, KafkaDriver } from './driver.js'
+import { isUnavailableError } from './errors.js'
 
 export interface ConsumptionOptions extends ConsumeOptions {
   readonly driver: KafkaDriver

@@ -1,7 +1,7 @@
-import { atMost, type Clock, type Timer } from '../core/clock.js'
-import { BrokerUnavailableError } from '../core/errors.js'
-import type { KafkaDriver, KafkaProducer, KafkaRecord } from './kafka-driver.js'
-import { isRefusal } from './kafka-errors.js'
+import { atMost, type Clock, type Timer } from '../../core/clock.js'
+import { BrokerUnavailableError } from '../../core/errors.js'
+import type { KafkaDriver, KafkaProducer, KafkaRecord } from './driver.js'
+import { isRefusal } from './errors.js'
 
 export interface SenderOptions {
   readonly driver: KafkaDriver

@@ -7,13 +7,13 @@ import {
   Partitioners,
 } from 'kafkajs'
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
-import { KafkaPlace, kafkajsOf, kafkaOrSkip, platformaticOf, readTopic } from '../../test/support/kafka.js'
-import { gate, until } from '../../test/support/until.js'
-import { EventEnvelope } from '../core/envelope.js'
-import { silentLogger } from '../observe/logger.js'
-import { type BrokerBus, type KafkaBusOptions, type KafkajsClient, kafkaBus } from './kafka.js'
-import { hashOf, messageOf } from './kafka-driver.js'
-import { isRefusal, isUnavailableError } from './kafka-errors.js'
+import { KafkaPlace, kafkajsOf, kafkaOrSkip, platformaticOf, readTopic } from '../../../test/support/kafka.js'
+import { gate, until } from '../../../test/support/until.js'
+import { EventEnvelope } from '../../core/envelope.js'
+import { silentLogger } from '../../observe/logger.js'
+import { hashOf, messageOf } from './driver.js'
+import { isRefusal, isUnavailableError } from './errors.js'
+import { type BrokerBus, type KafkaBusOptions, type KafkajsClient, kafkaBus } from './index.js'
 
 describe('Kafka without a broker', () => {
   it('puts a key where the default partitioner of the Java client and of kafkajs does', () => {
