@@ -1,0 +1,114 @@
+import type { ClaimedRow } from '../../store.js'
+import type { Connection } from './driver.js'
+import type { Names } from './names.js'
+
+/** Ends the token of a row whose former owner vanished: it is tried alone, and charged if it vanishes again. */
+export const SOLO = ':solo'
+
+const WITHOUT_PAYLOAD = `event_id, seq, event_type, aggregate_type, aggregate_id, tenant_id, ordering_key, version,
+  headers, metadata, occurred_at, payload_size, attempts, handled_by, locked_by`
+
+/** What claimedRow() reads, in this order. */
+export const EVENT_COLUMNS = `${WITHOUT_PAYLOAD}, payload, payload_bytes`
+
+/** Neighbours, as rows mostly are, are found and written several times faster without a list. */
+const PLACES = {
+  range: 'seq between :first and :last',
+  list: 'seq in (select value from json_each(:seqs))',
+}
+
+export function leaseStatements(names: Names) {
+  const until = 'locked_until = :now + cast(:leaseMs as integer)'
+  const take = `
+update ${names.events} set ${until},
+    locked_by = case when locked_by is null then :token else :token || '${SOLO}' end,
+    attempts = attempts + case when substr(locked_by, -${SOLO.length}) = '${SOLO}' then 1 else 0 end`
+  const takeAgain = `update ${names.events} set ${until}, locked_by = :token`
+  const read = (columns: string) => `select ${columns} from ${names.events}`
+  const inOrder = (statement: string) => placed(statement, 'order by seq')
+  return {
+    handled: { take: placed(take), read: inOrder(read(EVENT_COLUMNS)) },
+    // Nobody is going to read the payload, nor to be charged.
+    unroutable: { take: placed(takeAgain), read: inOrder(read(WITHOUT_PAYLOAD)) },
+  }
+}
+
+function placed(statement: string, end = '') {
+  return {
+    range: `${statement} where ${PLACES.range} ${end}`,
+    list: `${statement} where ${PLACES.list} ${end}`,
+  }
+}
+
+type Statements = ReturnType<typeof leaseStatements>['handled']
+
+/** Inside a write transaction: takes the lease of these rows, each named once. They come back in the order of `seq`. */
+export function lease(
+  sql: Statements,
+  db: Connection,
+  { token, leaseMs }: { readonly token: string; readonly leaseMs: number },
+  now: number,
+  seqs: readonly number[],
+): ClaimedRow[] {
+  if (seqs.length === 0) return []
+  const first = seqs.reduce((a, b) => Math.min(a, b))
+  const last = seqs.reduce((a, b) => Math.max(a, b))
+  const isRange = last - first + 1 === seqs.length
+  const place = isRange ? { first, last } : { seqs: JSON.stringify(seqs) }
+  const kind = isRange ? 'range' : 'list'
+  db.run(sql.take[kind], { ...place, token, leaseMs, now })
+  return db.lists(sql.read[kind], place).map(claimedRow)
+}
+
+/** Written out field by field: this runs for every event. */
+export function claimedRow(row: readonly unknown[]): ClaimedRow {
+  const payloadBytes = bytesOf(row[16])
+  const token = row[14] as string
+  return {
+    eventId: row[0] as string,
+    seq: Number(row[1]),
+    eventType: row[2] as string,
+    aggregateType: row[3] as string,
+    aggregateId: row[4] as string | null,
+    tenantId: row[5] as string | null,
+    orderingKey: row[6] as string | null,
+    version: Number(row[7]),
+    headers: objectIn(row[8]),
+    metadata: objectIn(row[9]),
+    occurredAtMs: Number(row[10]),
+    payloadSize: Number(row[11]),
+    attempts: Number(row[12]),
+    handledBy: row[13] === null ? NOBODY : namesIn(row[13] as string),
+    token,
+    suspect: token?.endsWith(SOLO) ?? false,
+    payloadText: payloadBytes === null ? ((row[15] as string | null | undefined) ?? 'null') : null,
+    payloadBytes,
+  }
+}
+
+/** A Buffer, a Uint8Array or (libsql) an ArrayBuffer. */
+function bytesOf(value: unknown): Uint8Array | null {
+  return value == null ? null : new Uint8Array(value as ArrayBuffer)
+}
+
+/** Another writer may have put anything there, and one bad row must not hold up the others. */
+export function parsed(text: unknown): unknown {
+  if (typeof text !== 'string') return null
+  try {
+    return JSON.parse(text)
+  } catch {
+    return null
+  }
+}
+
+function objectIn(text: unknown): Record<string, string> | null {
+  const value = parsed(text)
+  return typeof value === 'object' && !Array.isArray(value) ? (value as Record<string, string> | null) : null
+}
+
+function namesIn(text: string): readonly string[] {
+  const names = parsed(text)
+  return Array.isArray(names) ? names : NOBODY
+}
+
+const NOBODY: readonly string[] = []
