@@ -15,6 +15,9 @@ import { clock, FRESH, indexesOf, LEASED, NEVER, NOW, ORDERED, TIMED } from './s
 
 export const SIZE = `coalesce(nullif(e.payload_size, 0), octet_length(coalesce(e.payload_bytes, e.payload)), 0) as size`
 
+/** As a sum: with a parameter alone SQLite would prepare the statement anew for every call. */
+const LIMIT = 'limit :limit + 0'
+
 export function claimStatements(names: Names) {
   const index = indexesOf(names)
   const leases = leaseStatements(names)
@@ -22,13 +25,13 @@ export function claimStatements(names: Names) {
 with ${WITH_NAMES}
 select e.seq as seq, ${SIZE} from ${names.events} e indexed by ${from} ${JOIN_NAMES}
  where ${where} and ${ACCEPTED}
- order by ${order} limit :limit`
+ order by ${order} ${LIMIT}`
   const stale = `e.available_at <= :now and (e.locked_until is null or e.locked_until < :now)
     and e.created_at <= :now - :olderThanMs and not (${ACCEPTED})`
   const unrouted = (from: string, where: string, order: string) => `
 with ${WITH_NAMES}
 select e.seq as seq from ${names.events} e indexed by ${from} ${JOIN_NAMES}
- where ${where} and ${stale} order by ${order} limit :limit`
+ where ${where} and ${stale} order by ${order} ${LIMIT}`
   const firstOf = (condition: string) => `(select f.seq from ${names.events} f indexed by ${index.ordered}
       where ${ORDERED} and ${condition} order by f.ordering_key, f.seq limit 1)`
   return {
@@ -65,7 +68,7 @@ with recursive ${WITH_NAMES}, head(ordering_key, seq) as (
   select e.ordering_key, e.seq from head h join ${names.events} e on e.seq = ${firstOf('f.ordering_key > h.ordering_key')}
 )
 select e.seq as seq from head h cross join ${names.events} e on e.seq = h.seq ${JOIN_NAMES}
- where e.status in (0, 2) and ${stale} limit :limit`,
+ where e.status in (0, 2) and ${stale} ${LIMIT}`,
       lease: leases.unroutable,
     },
   }

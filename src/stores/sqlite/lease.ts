@@ -19,17 +19,16 @@ const PLACES = {
 
 export function leaseStatements(names: Names) {
   const until = 'locked_until = :now + cast(:leaseMs as integer)'
-  const take = `
-update ${names.events} set ${until},
-    locked_by = case when locked_by is null then :token else :token || '${SOLO}' end,
-    attempts = attempts + case when substr(locked_by, -${SOLO.length}) = '${SOLO}' then 1 else 0 end`
-  const takeAgain = `update ${names.events} set ${until}, locked_by = :token`
-  const read = (columns: string) => `select ${columns} from ${names.events}`
-  const inOrder = (statement: string) => placed(statement, 'order by seq')
+  // No function is called here: one that fails could break the statement off, and for that each page would be kept twice.
+  const take = `update ${names.events} set ${until}, locked_by = `
+  const owner = `case when locked_by is null then :token else :token || '${SOLO}' end`
+  const charge = `update ${names.events} set attempts = attempts + 1`
+  const isSolo = `and substr(locked_by, -${SOLO.length}) = '${SOLO}'`
+  const read = (columns: string) => placed(`select ${columns} from ${names.events}`, 'order by seq')
   return {
-    handled: { take: placed(take), read: inOrder(read(EVENT_COLUMNS)) },
-    // Nobody is going to read the payload, nor to be charged.
-    unroutable: { take: placed(takeAgain), read: inOrder(read(WITHOUT_PAYLOAD)) },
+    handled: { charge: placed(charge, isSolo), take: placed(take + owner), read: read(EVENT_COLUMNS) },
+    // Nobody is going to read the payload.
+    unroutable: { charge: null, take: placed(`${take} :token`), read: read(WITHOUT_PAYLOAD) },
   }
 }
 
@@ -40,13 +39,20 @@ function placed(statement: string, end = '') {
   }
 }
 
-type Statements = ReturnType<typeof leaseStatements>['handled']
+type Statements = ReturnType<typeof leaseStatements>['handled' | 'unroutable']
+
+interface LeaseRequest {
+  readonly token: string
+  readonly leaseMs: number
+  /** How many of them may have lost a lease. */
+  readonly suspects?: number
+}
 
 /** Inside a write transaction: takes the lease of these rows, each named once. They come back in the order of `seq`. */
 export function lease(
   sql: Statements,
   db: Connection,
-  { token, leaseMs }: { readonly token: string; readonly leaseMs: number },
+  { token, leaseMs, suspects = 0 }: LeaseRequest,
   now: number,
   seqs: readonly number[],
 ): ClaimedRow[] {
@@ -56,6 +62,7 @@ export function lease(
   const isRange = last - first + 1 === seqs.length
   const place = isRange ? { first, last } : { seqs: JSON.stringify(seqs) }
   const kind = isRange ? 'range' : 'list'
+  if (sql.charge && suspects > 0) db.run(sql.charge[kind], place)
   db.run(sql.take[kind], { ...place, token, leaseMs, now })
   return db.lists(sql.read[kind], place).map(claimedRow)
 }

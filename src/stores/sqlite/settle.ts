@@ -1,6 +1,6 @@
 import { sanitizeText } from '../../core/text.js'
 import type { Claim, Failure, Settlement } from '../../store.js'
-import type { Connection } from './driver.js'
+import type { Connection, Params } from './driver.js'
 import { parsed } from './lease.js'
 import type { Names } from './names.js'
 import { clock, NEVER, NOW } from './schema.js'
@@ -17,7 +17,9 @@ export function settleStatements(names: Names) {
    where e.locked_by = c.value ->> 1 and e.status in (0, 2))`
   const run = 'seq between :first and :last'
   const remove = `delete from ${names.events}`
-  const done = `update ${names.events} set status = 1, done_at = ${NOW}, locked_by = null, locked_until = null`
+  // No function, and no half of a statement after a failure: otherwise SQLite would keep each page twice meanwhile.
+  const done = `
+update or rollback ${names.events} set status = 1, done_at = :now, locked_by = null, locked_until = null`
   return {
     remove: { run: `${remove} where ${run}`, some: `${remove} where ${mine} returning event_id` },
     done: { run: `${done} where ${run}`, some: `${done} where ${mine} returning event_id` },
@@ -57,33 +59,38 @@ export function settleIfLeased(
     else others.push(settlement)
   }
   const settled = new Set<string>()
-  if (done.length > 0) settleDone(sql, db, keepDone ? sql.done : sql.remove, done, settled)
+  if (done.length > 0) settleDone(sql, db, done, keepDone, settled)
   if (others.length > 0) settleOthers(sql, db, others, settled)
   return settled
 }
 
 /** Neighbours from one claim by a range, several times faster than by a list, as long as all of them are ours still. */
 function settleDone(
-  { leasedInRun }: Statements,
+  sql: Statements,
   db: Connection,
-  sql: Statements['done'],
   done: readonly Settlement[],
+  keepDone: boolean,
   settled: Set<string>,
 ): void {
+  const statement = keepDone ? sql.done : sql.remove
+  const at: Params = keepDone ? { now: clock(db) } : {}
   const others: Settlement[] = []
   for (const run of runsOf(done)) {
-    const { token, seq: first } = run[0] as Settlement
-    const place = { first: first ?? 0, last: run.at(-1)?.seq ?? 0 }
-    if (
-      run.length >= SHORTEST_RUN &&
-      Number(db.all(leasedInRun, { ...place, token })[0]?.count) === run.length
-    ) {
-      db.run(sql.run, place)
-      for (const { eventId } of run) settled.add(eventId)
-    } else others.push(...run)
+    const { token, seq: first = 0 } = run[0] as Settlement
+    const place = { first, last: first + run.length - 1 }
+    const isRange = run.length >= SHORTEST_RUN && isLeased(sql, db, { ...place, token }, run.length)
+    if (isRange) db.run(statement.run, { ...place, ...at })
+    for (const one of run)
+      if (isRange) settled.add(one.eventId)
+      else others.push(one)
   }
   if (others.length === 0) return
-  for (const row of db.all(sql.some, { claims: claimsText(others) })) settled.add(row.event_id as string)
+  const rows = db.all(statement.some, { claims: claimsText(others), ...at })
+  for (const row of rows) settled.add(row.event_id as string)
+}
+
+function isLeased(sql: Statements, db: Connection, run: Params, length: number): boolean {
+  return Number(db.all(sql.leasedInRun, run)[0]?.count) === length
 }
 
 /** Each with one token and with numbers that follow on each other. */
