@@ -222,6 +222,7 @@ export class Dispatcher {
 
   /** Its run may wait in a lane, or be held until a call has ended that is overdue. */
   #keepsNoWorker(delivery: Delivery): boolean {
+    if (!this.#options.routes.mayKeepWaiting) return false
     for (let one: Delivery | null = delivery; one; one = one.next) {
       for (const { lane, timeoutMs } of this.#options.routes.handlersOf(one.event)) {
         if (lane || (timeoutMs > 0 && one.isOrdered)) return true

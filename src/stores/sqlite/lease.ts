@@ -64,18 +64,22 @@ export function lease(
   const kind = isRange ? 'range' : 'list'
   if (sql.charge && suspects > 0) db.run(sql.charge[kind], place)
   db.run(sql.take[kind], { ...place, token, leaseMs, now })
-  return db.lists(sql.read[kind], place).map(claimedRow)
+  let before: ClaimedRow | undefined
+  return db.lists(sql.read[kind], place).map((row) => {
+    before = claimedRow(row, before)
+    return before
+  })
 }
 
 /** Written out field by field: this runs for every event. */
-export function claimedRow(row: readonly unknown[]): ClaimedRow {
+export function claimedRow(row: readonly unknown[], before?: ClaimedRow): ClaimedRow {
   const payloadBytes = bytesOf(row[16])
   const token = row[14] as string
   return {
     eventId: row[0] as string,
     seq: Number(row[1]),
-    eventType: row[2] as string,
-    aggregateType: row[3] as string,
+    eventType: same(row[2] as string, before?.eventType),
+    aggregateType: same(row[3] as string, before?.aggregateType),
     aggregateId: row[4] as string | null,
     tenantId: row[5] as string | null,
     orderingKey: row[6] as string | null,
@@ -91,6 +95,11 @@ export function claimedRow(row: readonly unknown[]): ClaimedRow {
     payloadText: payloadBytes === null ? ((row[15] as string | null | undefined) ?? 'null') : null,
     payloadBytes,
   }
+}
+
+/** One string for many equal ones: who looks it up later need not read it. */
+function same(text: string, before: string | undefined): string {
+  return text === before ? before : text
 }
 
 /** A Buffer, a Uint8Array or (libsql) an ArrayBuffer. */
