@@ -17,6 +17,7 @@ export class Admission {
 
   /** False, and nothing changed but what is claimed, when one of the lanes has no room. It may be admitted twice. */
   admit(delivery: Delivery, lanes: readonly Lane[]): boolean {
+    if (lanes.length === 0) return true
     const full = lanes.filter(({ room }) => room.isFull && !room.has(delivery))
     for (const { room } of full) this.#leaveOut(delivery.event.eventType, room)
     if (full.length > 0) return false

@@ -3,6 +3,8 @@ import type { EventEnvelope } from '../core/envelope.js'
 export interface DeliveryInit {
   readonly event: EventEnvelope
   readonly token: string
+  /** Of what a claim brought. */
+  readonly seq?: number | undefined
   /** By this process's monotonic clock, counted from before the lease was asked for. */
   readonly leasedUntil: number
   readonly attempts: number
@@ -16,6 +18,7 @@ export interface DeliveryInit {
 export class Delivery implements DeliveryInit {
   readonly event: EventEnvelope
   readonly token: string
+  readonly seq: number | undefined
   leasedUntil: number
   readonly attempts: number
   readonly handledBy: readonly string[]
@@ -39,6 +42,7 @@ export class Delivery implements DeliveryInit {
   constructor(init: DeliveryInit) {
     this.event = init.event
     this.token = init.token
+    this.seq = init.seq
     this.leasedUntil = init.leasedUntil
     this.attempts = init.attempts
     this.handledBy = init.handledBy

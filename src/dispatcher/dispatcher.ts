@@ -227,6 +227,7 @@ export class Dispatcher {
 
   /** Its run may wait in a lane, or be held until a call has ended that is overdue. */
   #keepsNoWorker(delivery: Delivery): boolean {
+    if (!this.#options.routes.mayKeepWaiting) return false
     for (let one: Delivery | null = delivery; one; one = one.next) {
       for (const { lane, timeoutMs } of this.#options.routes.handlersOf(one.event)) {
         if (lane || (timeoutMs > 0 && one.isOrdered)) return true
@@ -340,16 +341,24 @@ export class Dispatcher {
       : this.#outcomes.failed(delivery, every, failures, succeeded)
   }
 
-  /** The common case without the arrays of the general one. */
-  async #single(handler: Registration, delivery: Delivery): Promise<Settlement> {
-    try {
-      await this.#calls.call(handler, delivery)
-    } catch (error) {
-      noteHandled(this.#options, handler, delivery, error, false)
+  /** The common case without the arrays of the general one, and without a promise when the handler gives none. */
+  #single(handler: Registration, delivery: Delivery): Settlement | Promise<Settlement> {
+    const end = (error: unknown, succeeded: boolean): Settlement => {
+      noteHandled(this.#options, handler, delivery, error, succeeded)
+      if (succeeded) return doneOf(delivery)
       return this.#outcomes.failed(delivery, [handler], [{ handler: handler.name, error }], [])
     }
-    noteHandled(this.#options, handler, delivery, null, true)
-    return doneOf(delivery)
+    let result: unknown
+    try {
+      result = this.#calls.call(handler, delivery)
+    } catch (error) {
+      return end(error, false)
+    }
+    if (result === undefined) return end(null, true)
+    return Promise.resolve(result).then(
+      () => end(null, true),
+      (error) => end(error, false),
+    )
   }
 
   /** Never rejects: what one handler throws does not stop the others. */

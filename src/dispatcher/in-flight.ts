@@ -18,7 +18,7 @@ export class InFlight {
   }
 
   has(eventId: string): boolean {
-    return this.#held.has(eventId) || this.#overdue.has(eventId)
+    return this.#held.has(eventId) || (this.#overdue.size > 0 && this.#overdue.has(eventId))
   }
 
   holds(delivery: Delivery): boolean {

@@ -163,7 +163,7 @@ export function abandonedOf(delivery: Delivery): Settlement {
 }
 
 export function doneOf(delivery: Delivery): Settlement {
-  return { eventId: delivery.event.eventId, token: delivery.token, outcome: 'done' }
+  return { eventId: delivery.event.eventId, token: delivery.token, seq: delivery.seq, outcome: 'done' }
 }
 
 /** The one error, or all of them together; null when there is none. What was not started has not failed. */

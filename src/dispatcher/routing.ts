@@ -47,6 +47,8 @@ export class Routes {
   readonly #catalog: EventCatalog
   readonly #all: Registration[] = []
   readonly lanes: (Gate | Batcher)[] = []
+  /** Some handler has a lane or a timeout. */
+  mayKeepWaiting = false
   #found = new Map<string, Map<string, readonly Registration[]>>()
   #filter: TypeFilter | null = null
   #paused: readonly string[] = []
@@ -69,6 +71,7 @@ export class Routes {
     }
     this.#all.push(registration)
     if (registration.lane) this.lanes.push(registration.lane)
+    if (registration.lane || registration.timeoutMs > 0) this.mayKeepWaiting = true
     this.#found = new Map()
     this.#filter = null
   }

@@ -363,6 +363,7 @@ export class Poller {
     const delivery = new Delivery({
       event: EventEnvelope.fromStored(row, this.#options.catalog.decoderFor(row.eventType)),
       token: row.token,
+      seq: row.seq,
       leasedUntil,
       attempts: row.attempts,
       handledBy: row.handledBy,

@@ -9,13 +9,13 @@ export const WITH_NAMES = `accepted(name, newest) as materialized (
     select cast(value ->> 0 as text), value ->> 1 from json_each(:names))`
 
 /** To be joined to the events `e`, which stay in the order of their own index. */
-export const JOIN_NAMES = `left join accepted a on a.name = e.event_type
-    left join accepted b on b.name = e.aggregate_type || char(31) || e.event_type`
+export const JOIN_NAMES = 'left join accepted a on a.name = e.event_type'
 
 const startsWith = (text: string) => `substr(${text}, 1, length(p.value)) = p.value`
 
 /** Whether the newest version accepted for the row, or -1, is at least its own. */
-export const ACCEPTED = `e.version <= coalesce(a.newest, b.newest,
+export const ACCEPTED = `e.version <= coalesce(a.newest,
+    (select newest from accepted where name = e.aggregate_type || char(31) || e.event_type),
     case when :everything = 1 or exists (select 1 from json_each(:prefixes) p
       where ${startsWith('e.event_type')} or ${startsWith('char(31) || e.aggregate_type || char(31) || e.event_type')})
       then 2147483647 else -1 end)`

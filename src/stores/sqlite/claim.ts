@@ -9,44 +9,29 @@ import {
 import { ACCEPTED, filterParams, JOIN_NAMES, knownParams, WITH_NAMES } from './accepts.js'
 import type { Connections } from './connections.js'
 import type { Connection, Params, Row, SqliteDatabase } from './driver.js'
+import { lease, leaseStatements, SOLO, SOME } from './lease.js'
 import type { Names } from './names.js'
 import { clock, FRESH, indexesOf, LEASED, NEVER, NOW, ORDERED, TIMED } from './schema.js'
 
-/** Ends the token of a row whose former owner vanished: it is tried alone, and charged if it vanishes again. */
-export const SOLO = ':solo'
-/** The same of rows that are tried together: if they vanish again, each is tried alone. */
-const SOME = ':some'
-
-const WITHOUT_PAYLOAD = `event_id, seq, event_type, aggregate_type, aggregate_id, tenant_id, ordering_key, version,
-  headers, metadata, occurred_at, payload_size, attempts, handled_by, locked_by`
-
-/** What claimedRow() reads. */
-export const EVENT_COLUMNS = `${WITHOUT_PAYLOAD}, payload, payload_bytes`
-
 export const SIZE = `coalesce(nullif(e.payload_size, 0), octet_length(coalesce(e.payload_bytes, e.payload)), 0) as size`
 
-/** Takes the lease of all rows in the list :seqs. */
-export const leaseOf = (names: Names) => `
-update ${names.events} set
-    locked_by = case when locked_by is null then :token else :token || :mark end,
-    attempts = attempts + case when substr(locked_by, -${SOLO.length}) = '${SOLO}' then 1 else 0 end,
-    locked_until = :now + cast(:leaseMs as integer)
-  where seq in (select value from json_each(:seqs))
-returning ${EVENT_COLUMNS}`
+/** As a sum: with a parameter alone SQLite would prepare the statement anew for every call. */
+const LIMIT = 'limit :limit + 0'
 
 export function claimStatements(names: Names) {
   const index = indexesOf(names)
+  const leases = leaseStatements(names)
   const pick = (from: string, where: string, order: string) => `
 with ${WITH_NAMES}
 select e.seq as seq, ${SIZE} from ${names.events} e indexed by ${from} ${JOIN_NAMES}
  where ${where} and ${ACCEPTED}
- order by ${order} limit :limit`
+ order by ${order} ${LIMIT}`
   const stale = `e.available_at <= :now and (e.locked_until is null or e.locked_until < :now)
     and e.created_at <= :now - :olderThanMs and not (${ACCEPTED})`
   const unrouted = (from: string, where: string, order: string) => `
 with ${WITH_NAMES}
 select e.seq as seq from ${names.events} e indexed by ${from} ${JOIN_NAMES}
- where ${where} and ${stale} order by ${order} limit :limit`
+ where ${where} and ${stale} order by ${order} ${LIMIT}`
   const firstOf = (condition: string) => `(select f.seq from ${names.events} f indexed by ${index.ordered}
       where ${ORDERED} and ${condition} order by f.ordering_key, f.seq limit 1)`
   return {
@@ -67,7 +52,7 @@ select e.seq as seq from ${names.events} e indexed by ${from} ${JOIN_NAMES}
         and (:most = 1 or substr(e.locked_by, -${SOLO.length}) not in ('${SOLO}', '${SOME}'))`,
       'e.locked_until',
     ),
-    lease: leaseOf(names),
+    lease: leases.handled,
     outlook: `
 select ${NOW} as now,
   coalesce((select seq from sqlite_sequence where name = '${names.table}'), 0) as high,
@@ -85,11 +70,8 @@ with recursive ${WITH_NAMES}, head(ordering_key, seq) as (
   select e.ordering_key, e.seq from head h join ${names.events} e on e.seq = ${firstOf('f.ordering_key > h.ordering_key')}
 )
 select e.seq as seq from head h cross join ${names.events} e on e.seq = h.seq ${JOIN_NAMES}
- where e.status in (0, 2) and ${stale} limit :limit`,
-      // Without the payload: nobody is going to read it.
-      lease: `
-update ${names.events} set locked_by = :token, locked_until = :now + cast(:leaseMs as integer)
- where seq in (select value from json_each(:seqs)) returning ${WITHOUT_PAYLOAD}`,
+ where e.status in (0, 2) and ${stale} ${LIMIT}`,
+      lease: leases.unroutable,
     },
   }
 }
@@ -143,7 +125,7 @@ const claimFresh: Run = (sql, db, request, filter, takes) => {
   const now = clock(db)
   const picked = pickFresh(sql, db, request, filter, now, request.limit)
   const chosen = within(picked, request.maxBytes)
-  const rows = takes ? lease(sql, db, request, now, chosen) : []
+  const rows = takes ? lease(sql.lease, db, request, now, chosen.map(seqOf)) : []
   let bytes = MAX_PAYLOAD_BYTES
   for (const row of rows) bytes += row.payloadSize
   const result = {
@@ -164,9 +146,9 @@ const claimEverything: Run = (sql, db, request, filter, takes) => {
   const now = Number(outlook.now)
   const since = dueWithinMs == null ? -NEVER : now - dueWithinMs
   const most = Math.min(suspects, limit)
-  const lost = most > 0 ? picks(db.all(sql.suspects, { ...filter, now, most: suspects, limit: most })) : []
+  const lost = most > 0 ? picks(db.lists(sql.suspects, { ...filter, now, most: suspects, limit: most })) : []
   const room = limit - lost.length
-  const timed = room > 0 ? picks(db.all(sql.timed, { ...filter, now, since, limit: room })) : []
+  const timed = room > 0 ? picks(db.lists(sql.timed, { ...filter, now, since, limit: room })) : []
   const fresh = room > 0 ? pickFresh(sql, db, request, filter, now, room) : []
   const timedCount = Math.min(timed.length, Math.max(Math.ceil(room / 2), room - fresh.length))
   const wanted = [...lost, ...timed.slice(0, timedCount), ...fresh.slice(0, room - timedCount)]
@@ -174,7 +156,7 @@ const claimEverything: Run = (sql, db, request, filter, takes) => {
   const isFresh = new Set(fresh)
   const lastFresh = chosen.findLast((row) => isFresh.has(row))
   const result = {
-    rows: takes ? lease(sql, db, request, now, chosen) : [],
+    rows: takes ? lease(sql.lease, db, { ...request, isGroup: suspects > 1 }, now, chosen.map(seqOf)) : [],
     highSeq: Number(outlook.high),
     complete: wanted.length < limit && wanted.length === chosen.length,
     nextSeq: lastFresh && takes ? lastFresh.seq + 1 : request.fromSeq,
@@ -192,11 +174,15 @@ function pickFresh(
   now: number,
   limit: number,
 ): Picked[] {
-  return picks(db.all(sql.fresh, { ...filter, fromSeq, skipRecentMs, now, limit }))
+  return picks(db.lists(sql.fresh, { ...filter, fromSeq, skipRecentMs, now, limit }))
 }
 
-function picks(rows: readonly Row[]): Picked[] {
-  return rows.map((row) => ({ seq: Number(row.seq), size: Number(row.size) }))
+function picks(rows: readonly (readonly unknown[])[]): Picked[] {
+  return rows.map(([seq, size]) => ({ seq: Number(seq), size: Number(size) }))
+}
+
+function seqOf({ seq }: Picked): number {
+  return seq
 }
 
 /** As many as the bytes allow; the first one whatever its size. */
@@ -209,28 +195,12 @@ function within(rows: readonly Picked[], maxBytes: number): readonly Picked[] {
   return end < 0 ? rows : rows.slice(0, end)
 }
 
-function lease(
-  sql: Statements,
-  db: Connection,
-  { token, leaseMs, suspects }: ClaimRequest,
-  now: number,
-  rows: readonly Picked[],
-): ClaimedRow[] {
-  const seqs = JSON.stringify(rows.map(({ seq }) => seq))
-  const mark = suspects === 1 ? SOLO : SOME
-  return bySeq(db.all(sql.lease, { token, mark, leaseMs, now, seqs }).map(claimedRow))
-}
-
-export function bySeq(rows: ClaimedRow[]): ClaimedRow[] {
-  return rows.sort((a, b) => a.seq - b.seq)
-}
-
 export async function claimUnroutable(
   sql: Statements['unroutable'],
   connections: Connections<SqliteDatabase>,
   request: UnroutableRequest,
 ): Promise<readonly ClaimedRow[]> {
-  const { token, leaseMs, olderThanMs } = request
+  const { olderThanMs } = request
   const filter = knownParams(request.known)
   const find = (db: Connection, now: number, most: number) => {
     const seqs: number[] = []
@@ -245,60 +215,6 @@ export async function claimUnroutable(
     return []
   return connections.write((db) => {
     const now = clock(db)
-    const seqs = JSON.stringify(find(db, now, request.limit))
-    return bySeq(db.all(sql.lease, { token, leaseMs, now, seqs }).map(claimedRow))
+    return lease(sql.lease, db, request, now, find(db, now, request.limit))
   }, 'fleeting')
 }
-
-/** Written out field by field: this runs for every event. */
-export function claimedRow(row: Row): ClaimedRow {
-  const payloadBytes = bytesOf(row.payload_bytes)
-  const token = row.locked_by as string
-  return {
-    eventId: row.event_id as string,
-    eventType: row.event_type as string,
-    aggregateType: row.aggregate_type as string,
-    aggregateId: row.aggregate_id as string | null,
-    tenantId: row.tenant_id as string | null,
-    orderingKey: row.ordering_key as string | null,
-    version: Number(row.version),
-    payloadText: payloadBytes === null ? ((row.payload as string | null | undefined) ?? 'null') : null,
-    payloadBytes,
-    headers: objectIn(row.headers),
-    metadata: objectIn(row.metadata),
-    occurredAtMs: Number(row.occurred_at),
-    payloadSize: Number(row.payload_size),
-    seq: Number(row.seq),
-    attempts: Number(row.attempts),
-    handledBy: row.handled_by === null ? NOBODY : namesIn(row.handled_by as string),
-    token,
-    suspect: (token?.endsWith(SOLO) || token?.endsWith(SOME)) ?? false,
-  }
-}
-
-/** A Buffer, a Uint8Array or (libsql) an ArrayBuffer. */
-function bytesOf(value: unknown): Uint8Array | null {
-  return value == null ? null : new Uint8Array(value as ArrayBuffer)
-}
-
-/** Another writer may have put anything there, and one bad row must not hold up the others. */
-export function parsed(text: unknown): unknown {
-  if (typeof text !== 'string') return null
-  try {
-    return JSON.parse(text)
-  } catch {
-    return null
-  }
-}
-
-function objectIn(text: unknown): Record<string, string> | null {
-  const value = parsed(text)
-  return typeof value === 'object' && !Array.isArray(value) ? (value as Record<string, string> | null) : null
-}
-
-function namesIn(text: string): readonly string[] {
-  const names = parsed(text)
-  return Array.isArray(names) ? names : NOBODY
-}
-
-const NOBODY: readonly string[] = []

@@ -38,6 +38,8 @@ export class Connections<Client extends SqliteDatabase> {
 
   /** One transaction without an await in it. `work` may be run again when the database was locked after all. */
   async write<T>(work: (db: Connection) => T, durability: Durability = 'lasting'): Promise<T> {
+    // Nothing here waits for anything: a backlog would otherwise hold up the timers and sockets of the whole process.
+    await new Promise(setImmediate)
     const { file } = await this.#ownConnection()
     const turn = await Turn.take(file)
     try {

@@ -22,6 +22,7 @@ interface Prepared {
   run(params: Params): unknown
   all(params: Params): readonly Row[]
   setReturnArrays?(enabled: boolean): void
+  raw?(enabled: boolean): unknown
   setAllowBareNamedParameters?(enabled: boolean): void
 }
 
@@ -29,6 +30,7 @@ interface Prepared {
 export class Connection<Client extends SqliteDatabase = SqliteDatabase> {
   readonly client: Client
   readonly #statements = new Map<string, Prepared>()
+  readonly #listing = new Map<string, Prepared>()
   /** Set by who writes in a transaction: whether that is there, should the transaction end by somebody else's hand. */
   isWritten: (() => boolean) | null = null
 
@@ -39,6 +41,20 @@ export class Connection<Client extends SqliteDatabase = SqliteDatabase> {
   /** For statements that give rows. */
   all(sql: string, params: Params = {}): readonly Row[] {
     return this.#prepared(sql).all(params)
+  }
+
+  /** The same with rows as lists, in the order of the columns: for many rows that is much cheaper. */
+  lists(sql: string, params: Params = {}): readonly (readonly unknown[])[] {
+    let statement = this.#listing.get(sql)
+    if (!statement) {
+      statement = this.#prepare(sql)
+      // node:sqlite has the one, the others have the other; without either there are objects.
+      if (statement.setReturnArrays) statement.setReturnArrays(true)
+      else statement.raw?.(true)
+      this.#listing.set(sql, statement)
+    }
+    const rows: readonly object[] = statement.all(params)
+    return Array.isArray(rows[0] ?? []) ? (rows as unknown[][]) : rows.map((row) => Object.values(row))
   }
 
   /** For statements that give none. */
@@ -82,18 +98,24 @@ export class Connection<Client extends SqliteDatabase = SqliteDatabase> {
   /** libsql keeps a connection open for as long as one of its statements is known to anybody. */
   close(): void {
     this.#statements.clear()
+    this.#listing.clear()
     this.client.close()
   }
 
   #prepared(sql: string): Prepared {
     let statement = this.#statements.get(sql)
     if (!statement) {
-      statement = this.client.prepare(sql) as unknown as Prepared
-      // node:sqlite lets the connection's owner choose other defaults.
-      statement.setReturnArrays?.(false)
-      statement.setAllowBareNamedParameters?.(true)
+      statement = this.#prepare(sql)
       this.#statements.set(sql, statement)
     }
+    return statement
+  }
+
+  #prepare(sql: string): Prepared {
+    const statement = this.client.prepare(sql) as unknown as Prepared
+    // node:sqlite lets the connection's owner choose other defaults.
+    statement.setReturnArrays?.(false)
+    statement.setAllowBareNamedParameters?.(true)
     return statement
   }
 }

@@ -6,8 +6,8 @@ import {
   type Failure,
   type StoreStats,
 } from '../../store.js'
-import { claimedRow, EVENT_COLUMNS, parsed } from './claim.js'
 import type { Connection, Params, Row } from './driver.js'
+import { claimedRow, EVENT_COLUMNS, parsed } from './lease.js'
 import type { Names } from './names.js'
 import { clock, DEAD, FRESH, indexesOf, NEVER, NOW, ORDERED, TIMED } from './schema.js'
 
@@ -112,7 +112,7 @@ function findDead(sql: Statements, db: Connection, filter: EventFilter): readonl
 }
 
 function recordOf(row: Row): EventRecord {
-  const { token: _token, suspect: _suspect, ...stored } = claimedRow(row)
+  const { token: _token, suspect: _suspect, ...stored } = claimedRow(Object.values(row))
   return {
     ...stored,
     status: STATUS_NAMES[Number(row.status)] as EventStatusName,

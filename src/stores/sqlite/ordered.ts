@@ -5,9 +5,10 @@ import {
   type OrderedClaimResult,
 } from '../../store.js'
 import { ACCEPTED, filterParams, JOIN_NAMES, WITH_NAMES } from './accepts.js'
-import { bySeq, claimedRow, leaseOf, SIZE, SOLO } from './claim.js'
+import { SIZE } from './claim.js'
 import type { Connections } from './connections.js'
 import type { Connection, Params, Row, SqliteDatabase } from './driver.js'
+import { lease, leaseStatements } from './lease.js'
 import type { Names } from './names.js'
 import { clock, indexesOf, NEVER, ORDERED } from './schema.js'
 
@@ -59,7 +60,7 @@ select e.ordering_key as ordering_key, e.seq as seq, ${SIZE}, e.locked_until as 
     lose: `
 update ${names.events} set locked_by = '${LOST}' || locked_by
  where seq in (select value from json_each(:seqs)) and substr(locked_by, 1, 1) <> '${LOST}'`,
-    lease: leaseOf(names),
+    lease: leaseStatements(names).handled,
   }
 }
 
@@ -99,7 +100,7 @@ function take(
   request: OrderedClaimRequest,
   filter: Params,
 ): OrderedClaimResult {
-  const { token, leaseMs, maxBytes } = request
+  const { maxBytes } = request
   const now = clock(db)
   const { heads, goesOnAfter, nextDueMs } = scan(sql, db, request, filter, now)
   const pending = pendingOf(sql, db, request, filter, now, heads)
@@ -122,8 +123,8 @@ function take(
   }
   const lost = takings.flatMap((taking) => taking.lost)
   if (lost.length > 0) db.run(sql.lose, { seqs: seqsOf(lost) })
-  const seqs = seqsOf(takings.flatMap((taking) => taking.run))
-  const rows = bySeq(db.all(sql.lease, { token, mark: SOLO, leaseMs, now, seqs }).map(claimedRow))
+  const seqs = takings.flatMap((taking) => taking.run.map(({ seq }) => seq))
+  const rows = lease(sql.lease, db, request, now, seqs)
   return { rows: runByRun(rows), afterKey, nextDueMs }
 }
 

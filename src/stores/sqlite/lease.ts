@@ -1,0 +1,135 @@
+import type { ClaimedRow } from '../../store.js'
+import type { Connection } from './driver.js'
+import type { Names } from './names.js'
+
+/** Ends the token of a row whose former owner vanished: it is tried alone, and charged if it vanishes again. */
+export const SOLO = ':solo'
+/** The same of rows that are tried together: if they vanish again, each is tried alone. */
+export const SOME = ':some'
+
+const WITHOUT_PAYLOAD = `event_id, seq, event_type, aggregate_type, aggregate_id, tenant_id, ordering_key, version,
+  headers, metadata, occurred_at, payload_size, attempts, handled_by, locked_by`
+
+/** What claimedRow() reads, in this order. */
+export const EVENT_COLUMNS = `${WITHOUT_PAYLOAD}, payload, payload_bytes`
+
+/** Neighbours, as rows mostly are, are found and written several times faster without a list. */
+const PLACES = {
+  range: 'seq between :first and :last',
+  list: 'seq in (select value from json_each(:seqs))',
+}
+
+export function leaseStatements(names: Names) {
+  const until = 'locked_until = :now + cast(:leaseMs as integer)'
+  // No function is called here: one that fails could break the statement off, and for that each page would be kept twice.
+  const take = `update ${names.events} set ${until}, locked_by = `
+  const owner = `case when locked_by is null then :token else :token || :mark end`
+  const charge = `update ${names.events} set attempts = attempts + 1`
+  const isSolo = `and substr(locked_by, -${SOLO.length}) = '${SOLO}'`
+  const read = (columns: string) => placed(`select ${columns} from ${names.events}`, 'order by seq')
+  return {
+    handled: { charge: placed(charge, isSolo), take: placed(take + owner), read: read(EVENT_COLUMNS) },
+    // Nobody is going to read the payload.
+    unroutable: { charge: null, take: placed(`${take} :token`), read: read(WITHOUT_PAYLOAD) },
+  }
+}
+
+function placed(statement: string, end = '') {
+  return {
+    range: `${statement} where ${PLACES.range} ${end}`,
+    list: `${statement} where ${PLACES.list} ${end}`,
+  }
+}
+
+type Statements = ReturnType<typeof leaseStatements>['handled' | 'unroutable']
+
+interface LeaseRequest {
+  readonly token: string
+  readonly leaseMs: number
+  /** How many of them may have lost a lease. */
+  readonly suspects?: number
+  /** Those are tried together. */
+  readonly isGroup?: boolean
+}
+
+/** Inside a write transaction: takes the lease of these rows, each named once. They come back in the order of `seq`. */
+export function lease(
+  sql: Statements,
+  db: Connection,
+  { token, leaseMs, suspects = 0, isGroup = false }: LeaseRequest,
+  now: number,
+  seqs: readonly number[],
+): ClaimedRow[] {
+  if (seqs.length === 0) return []
+  const first = seqs.reduce((a, b) => Math.min(a, b))
+  const last = seqs.reduce((a, b) => Math.max(a, b))
+  const isRange = last - first + 1 === seqs.length
+  const place = isRange ? { first, last } : { seqs: JSON.stringify(seqs) }
+  const kind = isRange ? 'range' : 'list'
+  if (sql.charge && suspects > 0) db.run(sql.charge[kind], place)
+  const mark = sql.charge ? { mark: isGroup ? SOME : SOLO } : {}
+  db.run(sql.take[kind], { ...place, ...mark, token, leaseMs, now })
+  let before: ClaimedRow | undefined
+  return db.lists(sql.read[kind], place).map((row) => {
+    before = claimedRow(row, before)
+    return before
+  })
+}
+
+/** Written out field by field: this runs for every event. */
+export function claimedRow(row: readonly unknown[], before?: ClaimedRow): ClaimedRow {
+  const payloadBytes = bytesOf(row[16])
+  const token = row[14] as string
+  return {
+    eventId: row[0] as string,
+    seq: Number(row[1]),
+    eventType: same(row[2] as string, before?.eventType),
+    aggregateType: same(row[3] as string, before?.aggregateType),
+    aggregateId: row[4] as string | null,
+    tenantId: row[5] as string | null,
+    orderingKey: row[6] as string | null,
+    version: Number(row[7]),
+    headers: objectIn(row[8]),
+    metadata: objectIn(row[9]),
+    occurredAtMs: Number(row[10]),
+    payloadSize: Number(row[11]),
+    attempts: Number(row[12]),
+    handledBy: row[13] === null ? NOBODY : namesIn(row[13] as string),
+    token,
+    suspect: (token?.endsWith(SOLO) || token?.endsWith(SOME)) ?? false,
+    payloadText: payloadBytes === null ? ((row[15] as string | null | undefined) ?? 'null') : null,
+    payloadBytes,
+  }
+}
+
+/** One string for many equal ones: who looks it up later need not read it. */
+function same(text: string, before: string | undefined): string {
+  return text === before ? before : text
+}
+
+/** A Buffer, a Uint8Array or (libsql) an ArrayBuffer. */
+function bytesOf(value: unknown): Uint8Array | null {
+  return value == null ? null : new Uint8Array(value as ArrayBuffer)
+}
+
+/** Another writer may have put anything there, and one bad row must not hold up the others. */
+export function parsed(text: unknown): unknown {
+  if (typeof text !== 'string') return null
+  try {
+    return JSON.parse(text)
+  } catch {
+    return null
+  }
+}
+
+function objectIn(text: unknown): Record<string, string> | null {
+  const value = parsed(text)
+  return typeof value === 'object' && !Array.isArray(value) ? (value as Record<string, string> | null) : null
+}
+
+function namesIn(text: string): readonly string[] {
+  const names = parsed(text)
+  return Array.isArray(names) ? names : NOBODY
+}
+
+const NOBODY: readonly string[] = []
