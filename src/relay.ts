@@ -20,7 +20,11 @@ export interface RelayOptions {
 export type RelayTarget = EventPublisher & Partial<ConfirmingPublisher>
 
 /** Batches under way at a time: while the broker confirms one, the next is on its way. */
-export const RELAY_CONCURRENCY = 2
+export const RELAY_CONCURRENCY = 4
+/** Beside those. */
+const BATCHES_AHEAD = 4
+/** A claim should find room, however small the batches are. */
+const LEAST_ROOM = 1_000
 /** A broker that only this process cannot reach must not keep the events from the others for ever. */
 const HOLD_MS = 30_000
 const FIRST_PROBE_MS = 100
@@ -52,6 +56,7 @@ export function relayOptionsOf(bus: RelayTarget, options: RelayOptions) {
 
 /** Where events wait for the relay; nothing is claimed for a room that is closed. */
 interface Room {
+  most: number
   close(): void
   open(): void
 }
@@ -65,7 +70,7 @@ export class Relay {
   readonly #bus: RelayTarget
   readonly #clock: Clock
   readonly #logger: Logger
-  readonly rooms: Room[] = []
+  readonly #rooms: Room[] = []
   /** Resolves when it is over: true when the broker is back. Null while it is there. */
   #outage: Promise<boolean> | null = null
   #endOutage: (isBack: boolean) => void = () => {}
@@ -76,6 +81,12 @@ export class Relay {
     this.#bus = bus
     this.#clock = clock
     this.#logger = logger
+  }
+
+  /** Several batches wait here, so that none waits for a claim. */
+  watch(room: Room, size: number): void {
+    room.most = Math.max(LEAST_ROOM, size * BATCHES_AHEAD)
+    this.#rooms.push(room)
   }
 
   /** While `work`, a stop, is under way nothing waits for the broker. */
@@ -89,14 +100,14 @@ export class Relay {
     }
   }
 
-  readonly handle: BatchFunction = async (events, { signal }) => {
+  readonly handle: BatchFunction = async (events, context) => {
     const results: (unknown | null)[] = events.map(() => null)
     const heldUntil = this.#clock.monotonic() + HOLD_MS
     let left = [...events.keys()]
     for (;;) {
       if (!this.#outage) left = await this.#send(events, left, results)
       if (left.length === 0) return results as BatchResults
-      if (!(await this.#isBack(signal, heldUntil))) break
+      if (!(await this.#isBack(context.signal, heldUntil))) break
     }
     for (const at of left) results[at] = new RetryAfter(0, 'The broker cannot be reached.')
     return results as BatchResults
@@ -137,7 +148,7 @@ export class Relay {
     let timer: Timer | undefined
     const over = new Promise<boolean>((resolve) => {
       giveBack = () => {
-        if (this.#outage === outage) for (const room of this.rooms) room.close()
+        if (this.#outage === outage) for (const room of this.#rooms) room.close()
         resolve(false)
       }
       timer = this.#clock.setTimer(giveBack, Math.max(0, heldUntil - this.#clock.monotonic()))
@@ -165,7 +176,7 @@ export class Relay {
     this.#probing?.cancel()
     this.#outage = null
     this.#endOutage(isBack)
-    for (const room of this.rooms) room.open()
+    for (const room of this.#rooms) room.open()
   }
 
   #probeIn(waitMs: number): void {

@@ -34,7 +34,7 @@ async function started(context, name) {
 
 async function compare(context, broker, brokerUrl, batch) {
   const isBar = batch === BATCHES[0]
-  const count = context.size(isBar ? 40_000 : 10_000, 5_000)
+  const count = context.size(isBar ? 100_000 : 20_000, isBar ? 25_000 : 5_000)
   const job = { role: 'relay', broker, brokerUrl, batch, total: count + count / 5, warm: count / 5 }
   const results = await inTurns(context, {
     ours: () => onBacklog(context, 'ours', job.total, (url) => context.child({ ...job, url })),

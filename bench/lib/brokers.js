@@ -120,6 +120,8 @@ export const brokers = {
             headers.set(Buffer.from(`ce_${name}`), Buffer.from(value))
           return { topic: 'bare', key: Buffer.from(id), value: Buffer.from(body), headers }
         },
+        // An idempotent producer numbers its messages: two batches at a time could overtake each other.
+        atATime: 1,
         send: (messages) => producer.send({ messages, acks: -1 }),
         close: () => producer.close(),
       }

@@ -8,7 +8,7 @@ import { payloadOf, TYPE } from '../lib/payload.js'
 import { poolFor } from '../lib/pool.js'
 
 /** As many batches at a time as a relay has. */
-const AT_A_TIME = 2
+const AT_A_TIME = 4
 
 /** `total` events to a broker: out of an outbox, until all are settled; or `bare`, prepared beforehand, by its client alone. */
 export async function play({ broker, brokerUrl, url, total, warm, batch, bare }) {
@@ -20,7 +20,7 @@ export async function play({ broker, brokerUrl, url, total, warm, batch, bare })
   return result
 }
 
-async function playBare({ prepare, send }, { total, warm, batch }) {
+async function playBare({ prepare, send, atATime = AT_A_TIME }, { total, warm, batch }) {
   const messages = Array.from({ length: total }, (_, id) =>
     prepare(messageOf(toEnvelope({ type: TYPE, payload: payloadOf(id) }), undefined)),
   )
@@ -33,7 +33,7 @@ async function playBare({ prepare, send }, { total, warm, batch }) {
         await send(messages.slice(from, next))
       }
     }
-    await Promise.all(Array.from({ length: AT_A_TIME }, loop))
+    await Promise.all(Array.from({ length: atATime }, loop))
   }
   await upTo(warm)
   const began = now()

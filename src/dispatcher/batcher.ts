@@ -175,13 +175,20 @@ export class Batcher implements Lane {
     const { handle, name, timeoutMs } = this.#options
     const deliveries = batch.map((one) => one.delivery)
     const timeout = new AbortController()
-    const lost = whenAll(deliveries.map((one) => one.signal))
-    const signal = AbortSignal.any([timeout.signal, lost])
+    let signal: AbortSignal | undefined
     // Its own copies: what the handler does with them concerns nobody.
     const events = deliveries.map((one) => one.event)
     const attempts = deliveries.map((one) => one.attempts + 1)
     const since = this.#now
-    const run = (async () => handle(events, { signal, attempts }))()
+    const context = {
+      attempts,
+      /** Made when the handler first looks at it: there is one behind it for each event. */
+      get signal() {
+        signal ??= AbortSignal.any([timeout.signal, whenAll(deliveries.map((one) => one.signal))])
+        return signal
+      },
+    }
+    const run = (async () => handle(events, context))()
     let late: Error | null = null
     const giveUp = () => {
       late = new HandlerTimeoutError(name, timeoutMs)
@@ -219,5 +226,6 @@ function whenAll(signals: readonly AbortSignal[]): AbortSignal {
     }
     one.addEventListener('abort', fired, { once: true })
   }
+  if (left.size === 0) all.abort(signals[0]?.reason)
   return all.signal
 }

@@ -301,7 +301,7 @@ export class Dispatcher {
       return this.#outcomes.dead(delivery, [{ handler: null, error: new ProcessDiedError() }], [], 0)
     }
     try {
-      event.decodePayload()
+      if (!handlers.every(isRaw)) event.decodePayload()
     } catch (error) {
       return this.#outcomes.dead(delivery, [{ handler: null, error }], [])
     }
@@ -388,6 +388,10 @@ export class Dispatcher {
     const after = () => runAfter(this.#options, delivery.event, error)
     if (!(await this.#calls.inPlace(delivery, after))) await after()
   }
+}
+
+function isRaw({ isRaw: raw }: Registration): boolean {
+  return raw === true
 }
 
 async function notStarted(): Promise<{ thrown: unknown }> {

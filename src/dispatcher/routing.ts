@@ -35,6 +35,8 @@ export interface Registration {
   readonly exclusive: boolean
   readonly timeoutMs: number
   readonly retry?: HandlerRetry | undefined
+  /** It takes the payload as it is stored: nothing is decoded for it. */
+  readonly isRaw?: boolean
   /** Its calls wait here for their turn, or for company, and keep no worker meanwhile. */
   readonly lane?: Gate | Batcher | undefined
 }
