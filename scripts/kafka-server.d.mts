@@ -38,4 +38,7 @@ export interface KafkaServer extends AsyncDisposable {
  */
 export function startKafka(options?: KafkaOptions): Promise<KafkaServer>
 
+/** There is no Java, no Maven, or no way to Maven Central. */
+export class KafkaMissing extends Error {}
+
 export function freePort(): Promise<number>

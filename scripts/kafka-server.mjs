@@ -30,13 +30,16 @@ export async function startKafka({ port, doors = [], settings = {} } = {}) {
   return new Server({ java, jars, port, controllerPort, doors, settings }).create()
 }
 
+/** It cannot be had here: nothing is wrong with it. */
+export class KafkaMissing extends Error {}
+
 // ── where it comes from ────────────────────────────────────────────────────────────────────────────────────
 
 function program(name, title, debianPackage) {
   if (!findProgram(name)) installPackage(title, debianPackage)
   const found = findProgram(name)
   if (!found)
-    throw new Error(`${title} is not on this machine; install ${debianPackage}, or set KAFKA_BROKERS`)
+    throw new KafkaMissing(`${title} is not on this machine; install ${debianPackage}, or set KAFKA_BROKERS`)
   return found
 }
 
@@ -58,7 +61,7 @@ function fetchKafka() {
       `-DoutputDirectory=${folder}/jars`,
     ]
     const { status, stdout } = spawnSync(mvn, args, { cwd: folder, encoding: 'utf8', timeout: 300_000 })
-    if (status !== 0) throw new Error(`Kafka cannot be fetched from Maven Central:\n${lastOf(stdout)}`)
+    if (status !== 0) throw new KafkaMissing(`Kafka cannot be fetched from Maven Central:\n${lastOf(stdout)}`)
     if (!fs.existsSync(jars)) moveIfFree(path.join(folder, 'jars'), jars)
     return jars
   } finally {

@@ -6,7 +6,10 @@ import path from 'node:path'
 const root = path.resolve(import.meta.dirname, '..')
 
 install(root, 'the development dependencies')
-install(path.join(root, 'scripts', 'binaries'), 'PostgreSQL 14, Node 24 and better-sqlite3 for the tests')
+install(
+  path.join(root, 'scripts', 'binaries'),
+  'PostgreSQL 14, Node 24, better-sqlite3 and a client of Kafka for the tests',
+)
 
 function install(folder, what) {
   if (isInstalled(folder)) return

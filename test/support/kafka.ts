@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import { createRequire } from 'node:module'
 import { Kafka, logLevel } from 'kafkajs'
-import { freePort, type KafkaServer, startKafka } from '../../scripts/kafka-server.mjs'
+import { freePort, KafkaMissing, type KafkaServer, startKafka } from '../../scripts/kafka-server.mjs'
 import { kafkaBus, type PlatformaticClient } from '../../src/buses/kafka/index.js'
 import type { BuriedMessage, BusWorld, TestedBus } from '../../src/testing/bus-conformance/index.js'
 import { type BlindProxy, startBlindProxy } from './kafka-proxy.js'
@@ -21,6 +21,7 @@ export async function kafkaOrSkip<T>(start: () => Promise<T>): Promise<T | undef
   try {
     return await start()
   } catch (error) {
+    if (!(error instanceof KafkaMissing)) throw error
     console.error(
       `\nSKIPPED: the suites for Kafka. ${String(error)}\nIt needs Java 17 and, once, Maven with Maven Central.\n`,
     )
