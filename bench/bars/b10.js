@@ -6,7 +6,7 @@ import { ratioRow } from '../lib/report.js'
 export const title = 'relay to a broker, beside its bare client'
 
 /** The relay's own batch size comes first: that is the bar. The others show what it is worth. */
-const BATCHES = [500, 100, 10]
+const BATCHES = [500, 10, 50, 100, 1_000]
 
 /** Each broker in turn, with a server of its own: the others would take their share of the machine. */
 export async function run(context) {
