@@ -29,9 +29,10 @@ const ON_ONE_NODE = [
 
 if (run(process.execPath, [path.join(root, 'scripts', 'build.mjs')]) === 0) {
   const node24 = findNode24()
-  runSuite(process.execPath)
+  const isTwice = node24 !== undefined && node24 !== process.execPath
+  runSuite(process.execPath, [], isTwice ? 'first' : 'only')
   if (node24 === undefined) missNode24()
-  else if (node24 !== process.execPath) runSuite(node24, ON_ONE_NODE)
+  else if (isTwice) runSuite(node24, ON_ONE_NODE, 'second')
   if (process.argv.length === 2) runCampaign()
 } else {
   console.error('The build failed: no tests were run.')
@@ -43,14 +44,15 @@ if (failures.length > 0) console.log(`\nFailed:\n${failures.join('\n')}\n`)
 console.log(`${total.passed} passed, ${total.failed} failed, ${total.skipped} skipped`)
 process.exitCode = total.failed > 0 ? 1 : 0
 
-function runSuite(node, without = []) {
+function runSuite(node, without, which) {
   const { stdout } = spawnSync(node, ['--version'], { encoding: 'utf8' })
   console.log(`\n── Node ${stdout.trim()} ──`)
   const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'aftercommit-test-'))
   const report = path.join(folder, 'report.json')
   const reporters = ['--reporter=default', '--reporter=json', `--outputFile.json=${report}`]
   const exclude = without.flatMap((files) => ['--exclude', files])
-  const status = run(node, [vitest, 'run', ...reporters, ...exclude, ...process.argv.slice(2)])
+  const args = [vitest, 'run', ...reporters, ...exclude, ...process.argv.slice(2)]
+  const status = run(node, args, { AFTERCOMMIT_RUN: which })
   count(report, status, stdout.trim())
   fs.rmSync(folder, { recursive: true, force: true })
 }
@@ -113,10 +115,10 @@ function missNode24() {
   if (process.env.CI) total.failed++
 }
 
-function run(node, args) {
+function run(node, args, env = {}) {
   const { status } = spawnSync(node, args, {
     cwd: root,
-    env: environmentFor(node),
+    env: { ...environmentFor(node), ...env },
     stdio: ['ignore', 'inherit', 'inherit'],
   })
   return status ?? 1

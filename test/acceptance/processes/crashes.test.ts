@@ -93,7 +93,8 @@ onEveryPostgres('a process that is killed', (newWorld) => {
       for (const row of rows.filter((one) => one.id !== 'poison'))
         expect(row).toMatchObject({ status: 'DONE', attempts: 0 })
       expect(deaths).toBeGreaterThanOrEqual(3)
-      expect(deaths).toBeLessThanOrEqual(3 + size)
+      // Unnoticed at first, then once in a group of those that are tried again, and then alone until it has had its attempts.
+      expect(deaths).toBeLessThanOrEqual(4 + size)
     },
   )
 })

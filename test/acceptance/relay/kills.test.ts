@@ -43,6 +43,8 @@ class Side {
 
   kill(child: ChildProcess): void {
     this.killed++
+    const state = this.#children.get(child)
+    if (state) state.isReady = false
     child.kill('SIGKILL')
   }
 
@@ -128,9 +130,10 @@ describe('outbox → relay → Redis → exactlyOnce in another database', () =>
       await source.outbox.transaction((tx) =>
         tx.publishAll(numbers.map((number) => ({ type: 'thing.happened', payload: { number } }))),
       )
+      const victim = random.pick(side.ready())
       // Somewhere in the middle of this work.
       await pause(random.below(20))
-      side.kill(random.pick(side.ready()))
+      side.kill(victim)
     }
     await until(async () => (await effects()) >= published, {
       timeoutMs: 60_000,
