@@ -105,6 +105,23 @@ describe('relay', () => {
     await stopped(outbox)
   })
 
+  it('does not hurry a broker that answers and takes nothing', async () => {
+    const outbox = createTestOutbox()
+    const broker = new Broker()
+    broker.isDown = true
+    broker.check = async () => {}
+    outbox.relay(broker)
+    await outbox.start()
+    await publish(outbox, upTo(10))
+    await outbox.clock.advance(60_000)
+    expect(broker.batches.length).toBeGreaterThan(5)
+    expect(broker.batches.length).toBeLessThan(25)
+    broker.isDown = false
+    await outbox.clock.advance(10_000)
+    expect(new Set(broker.ids).size).toBe(10)
+    await stopped(outbox)
+  })
+
   it('keeps the order of a key over an outage', async () => {
     const outbox = createTestOutbox()
     const broker = new Broker()

@@ -75,6 +75,7 @@ export class Relay {
   #outage: Promise<boolean> | null = null
   #endOutage: (isBack: boolean) => void = () => {}
   #probing: Timer | null = null
+  #probeMs = FIRST_PROBE_MS
   #isStopping = false
 
   constructor(bus: RelayTarget, clock: Clock, logger: Logger) {
@@ -127,6 +128,10 @@ export class Relay {
       else results[at] = answer ?? null
     })
     if (left.length > 0) this.#begin(answers.find((one) => one instanceof BrokerUnavailableError))
+    else if (this.#probeMs > FIRST_PROBE_MS) {
+      this.#probeMs = FIRST_PROBE_MS
+      this.#logger.info({}, 'the broker is back: the relay goes on')
+    }
     return left
   }
 
@@ -164,11 +169,12 @@ export class Relay {
 
   #begin(cause: unknown): void {
     if (this.#outage || this.#isStopping) return
-    this.#logger.warn(errorFields(cause), 'the broker cannot be reached: the relay waits for it')
+    if (this.#probeMs === FIRST_PROBE_MS)
+      this.#logger.warn(errorFields(cause), 'the broker cannot be reached: the relay waits for it')
     this.#outage = new Promise((resolve) => {
       this.#endOutage = resolve
     })
-    this.#probeIn(FIRST_PROBE_MS)
+    this.#probe()
   }
 
   #end(isBack: boolean): void {
@@ -179,16 +185,17 @@ export class Relay {
     for (const room of this.#rooms) room.open()
   }
 
-  #probeIn(waitMs: number): void {
+  /** Less and less often, until something was sent: some brokers answer and take nothing. */
+  #probe(): void {
     const outage = this.#outage
     this.#probing = this.#clock.setTimer(async () => {
       const isThere = await this.#isThere()
       if (this.#outage !== outage) return
-      if (!isThere) return this.#probeIn(Math.min(LONGEST_PROBE_MS, waitMs * 2))
-      this.#logger.info({}, 'the broker is back: the relay goes on')
-      this.#end(true)
-    }, waitMs)
+      if (isThere) this.#end(true)
+      else this.#probe()
+    }, this.#probeMs)
     this.#probing.unref?.()
+    this.#probeMs = Math.min(LONGEST_PROBE_MS, this.#probeMs * 2)
   }
 
   async #isThere(): Promise<boolean> {

@@ -20,6 +20,7 @@ export class Answers {
   #acking: Promise<void> | null = null
   #timer: Timer | null = null
   #isClosed = false
+  readonly #pauses = new Set<() => void>()
 
   constructor(options: AnswersOptions, consumption: Consumption, held: ReadonlySet<Held>) {
     this.#options = options
@@ -45,9 +46,23 @@ export class Answers {
         return
       } catch (error) {
         this.#options.onProblem(error)
-        await new Promise<void>((resolve) => this.#options.clock.setTimer(resolve, waitMs))
+        await this.#pause(waitMs)
       }
     }
+  }
+
+  /** Ends at once when there is nothing more to wait for. */
+  #pause(ms: number): Promise<void> {
+    return new Promise((resolve) => {
+      const end = () => {
+        timer.cancel()
+        this.#pauses.delete(end)
+        resolve()
+      }
+      const timer = this.#options.clock.setTimer(end, ms)
+      if (this.#isClosed) end()
+      else this.#pauses.add(end)
+    })
   }
 
   async release(all: readonly Held[]): Promise<void> {
@@ -64,6 +79,7 @@ export class Answers {
   close(): void {
     this.#isClosed = true
     this.#timer?.cancel()
+    for (const end of [...this.#pauses]) end()
   }
 
   async #ackAll(): Promise<void> {

@@ -94,4 +94,18 @@ describe('publishing to a broker', () => {
     await bus.start()
     await bus.stop()
   })
+
+  it('can be stopped while its start hangs', async () => {
+    const { transport, clock, bus } = world({ group: 'billing' })
+    bus.subscribe('*', { name: 'work', handle: () => {} })
+    transport.consume = () => new Promise(() => {})
+    const starting = bus.start()
+    expect(() => bus.subscribe('late', { name: 'late', handle: () => {} })).toThrow(/before start/)
+    const refused = expect(starting).rejects.toMatchObject({ code: 'STOPPED' })
+    const stopping = bus.stop()
+    await clock.advance(2_000)
+    await stopping
+    await refused
+    expect(clock.timerCount).toBe(0)
+  })
 })

@@ -32,6 +32,9 @@ export class BrokerBus implements EventBus, ConfirmingPublisher, AsyncDisposable
   readonly #catalog: EventCatalog
   readonly #subscriptions: Subscriptions
   #consumer: Consumer | null = null
+  #isSubscribed = false
+  /** Each ends a start that is under way. */
+  readonly #aborts = new Set<(reason: Error) => void>()
   #changing: Promise<void> = Promise.resolve()
 
   constructor(transport: Transport, settings: BusSettings) {
@@ -86,7 +89,7 @@ export class BrokerBus implements EventBus, ConfirmingPublisher, AsyncDisposable
         "is needed to subscribe: give the bus a group, for example { group: 'billing' }",
       )
     }
-    if (this.#consumer) throw new InvalidSettingError('subscribe', 'must be called before start()')
+    if (this.#isSubscribed) throw new InvalidSettingError('subscribe', 'must be called before start()')
     this.#subscriptions.add(type as TypeOrDefinition, handler as EventHandler)
   }
 
@@ -96,26 +99,56 @@ export class BrokerBus implements EventBus, ConfirmingPublisher, AsyncDisposable
 
   /** Starts consuming what is subscribed to. Safe to call twice; rejects when the broker cannot be used. */
   start(): Promise<void> {
-    return this.#inTurn(async () => {
-      const { group } = this.#settings
-      if (this.#consumer || group === undefined || this.#subscriptions.routes().length === 0) return
-      const consumer = new Consumer({
-        ...this.#settings,
-        group,
-        transport: this.#transport,
-        catalog: this.#catalog,
-        subscriptions: this.#subscriptions,
-      })
-      await consumer.start()
-      this.#consumer = consumer
+    this.#isSubscribed = true
+    let abort = (_reason: Error) => {}
+    const stopped = new Promise<never>((_, reject) => {
+      abort = reject
     })
+    stopped.catch(() => {})
+    this.#aborts.add(abort)
+    return this.#inTurn(async () => {
+      try {
+        await this.#start(stopped)
+      } finally {
+        this.#aborts.delete(abort)
+        this.#isSubscribed = this.#consumer !== null
+      }
+    })
+  }
+
+  async #start(stopped: Promise<never>): Promise<void> {
+    const { group } = this.#settings
+    if (this.#consumer || group === undefined || this.#subscriptions.routes().length === 0) return
+    const consumer = new Consumer({
+      ...this.#settings,
+      group,
+      transport: this.#transport,
+      catalog: this.#catalog,
+      subscriptions: this.#subscriptions,
+    })
+    const starting = consumer.start()
+    try {
+      await Promise.race([starting, stopped])
+      this.#consumer = consumer
+    } catch (error) {
+      // It may succeed after all when nobody waits for it any more.
+      void starting.then(() => consumer.stop()).catch(() => {})
+      throw error
+    }
   }
 
   /** Takes no more messages, waits for handlers under way, gives the rest back. The client stays open. Safe to call twice. */
   stop(): Promise<void> {
+    // A start that is under way has a moment to end by itself.
+    const late = this.#settings.clock.setTimer(() => {
+      const reason = new AftercommitError('STOPPED', 'The bus was stopped while it was starting.')
+      for (const abort of this.#aborts) abort(reason)
+    }, FAREWELL_MS)
     return this.#inTurn(async () => {
+      late.cancel()
       await this.#consumer?.stop()
       this.#consumer = null
+      this.#isSubscribed = false
       await atMost(
         this.#settings.clock,
         FAREWELL_MS,

@@ -1,6 +1,8 @@
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { z } from 'zod'
 import { PaperTransport } from '../../test/support/paper-transport.js'
+import { randomOf } from '../../test/support/random.js'
+import { recordingLogger } from '../../test/support/recording.js'
 import { gate, turns } from '../../test/support/until.js'
 import { fixedDelay } from '../core/backoff.js'
 import { defineEvent } from '../core/define-event.js'
@@ -136,8 +138,82 @@ describe('a consumer', () => {
       { burial: { handlers: [], error: expect.stringContaining('14 times') } },
     ])
     deliver({}, 13)
-    await turns(20)
+    await clock.advance(100)
     expect(calls.length).toBe(1)
+    await stopped(bus, clock)
+  })
+
+  it('buries the one that kills its consumers, and none of those that were held beside it', async () => {
+    const random = randomOf(7)
+    vi.spyOn(Math, 'random').mockImplementation(() => random.below(1_000_000) / 1_000_000)
+    onTestFinished(() => void vi.restoreAllMocks())
+    const all = Array.from({ length: 30 }, (_, n) =>
+      EventEnvelope.create({ eventType: 'a', eventId: `e${n}` }),
+    )
+    let left = all
+    const buried: string[] = []
+    for (let life = 1; life <= 14 && left.length > 0; life++) {
+      const died = gate()
+      const never = gate()
+      let isDead = false
+      const { transport, clock } = await world(
+        async ({ eventId }) => {
+          if (eventId !== 'e0') return
+          isDead = true
+          died.open()
+          await never.opened
+        },
+        { concurrency: 4 },
+      )
+      const ackedIds = new Set<string>()
+      transport.ack = async (messages) => {
+        // What a process says after its death is not heard.
+        if (!isDead) for (const { attributes } of messages) ackedIds.add(String(attributes.id))
+      }
+      for (const one of left) transport.deliver(messageOf(one, undefined), life)
+      await Promise.race([died.opened, clock.advance(60_000)])
+      buried.push(...transport.buried.map(({ message }) => String(message.attributes.id)))
+      left = left.filter(({ eventId }) => !ackedIds.has(eventId) && !buried.includes(eventId))
+    }
+    expect(buried).toEqual(['e0'])
+    expect(left).toEqual([])
+  })
+
+  it('handles events of the same id from different sources', async () => {
+    const finish = gate()
+    const { transport, calls, clock, bus } = await world(() => finish.opened)
+    const event = EventEnvelope.create({ eventType: 'a', eventId: '1' })
+    for (const source of ['/a', '/b', '/c']) transport.deliver(messageOf(event, source))
+    transport.deliver(messageOf(event, '/a'))
+    finish.open()
+    await turns(30)
+    expect(calls).toEqual(['1', '1', '1', '1'])
+    await stopped(bus, clock)
+    expect(transport.acked.flat().length).toBe(4)
+  })
+
+  it('writes no more of an error than `redact` lets through', async () => {
+    const log = recordingLogger()
+    const { transport, deliver, clock, bus } = await world(
+      () => {
+        throw new Error('card 4111 refused')
+      },
+      { logger: log, redact: (text) => text.replace(/\d{4}/, '####') },
+    )
+    deliver()
+    await clock.advance(10_000)
+    expect(transport.buried[0]?.burial.error).toBe('work: Error: card #### refused')
+    expect(JSON.stringify(log.lines)).not.toContain('4111')
+    await stopped(bus, clock)
+  })
+
+  it('leaves no wait for a burial behind', async () => {
+    const { transport, deliver, clock, bus } = await world(() => {})
+    transport.onBury = async () => {
+      throw new Error('down')
+    }
+    deliver({}, 99)
+    await clock.advance(10_000)
     await stopped(bus, clock)
   })
 

@@ -6,7 +6,7 @@ import { atMost, type Clock, type Timer } from '../core/clock.js'
 import { EventEnvelope } from '../core/envelope.js'
 import { RetryAfter, Unrecoverable } from '../core/errors.js'
 import { describeError, sanitizeText } from '../core/text.js'
-import { errorFields, type Logger } from '../observe/logger.js'
+import { errorFields, type Logger, loggable, type Redact } from '../observe/logger.js'
 import { Answers } from './answers.js'
 import { Held, Lanes, Places } from './held.js'
 import { eventOf } from './message.js'
@@ -26,6 +26,7 @@ export interface ConsumerOptions {
   readonly takeoverMs: number
   readonly clock: Clock
   readonly logger: Logger
+  readonly redact: Redact | undefined
 }
 
 interface Failure {
@@ -36,8 +37,8 @@ interface Failure {
 /** So long each step of a stop may take. */
 const FAREWELL_MS = 2_000
 
-/** Beyond those that run some wait here, so that nobody waits for the broker. */
-const AHEAD = 4
+/** Beyond those that run some wait here: for their turn, and behind an event of their key that is tried again. */
+const AHEAD = 16
 
 /**
  * Takes the messages of a group and runs their handlers: one after the other within an ordering key, the others side by
@@ -60,7 +61,7 @@ export class Consumer {
 
   constructor(options: ConsumerOptions) {
     this.#options = options
-    this.#places = new Places(options.concurrency)
+    this.#places = new Places(options.concurrency, options.clock)
   }
 
   async start(): Promise<void> {
@@ -138,7 +139,7 @@ export class Consumer {
     this.#options.logger.error(errorFields(error), 'a message that cannot be read goes to the dead letters')
     const held = new Held(message, UNREAD, [])
     this.#remember(held)
-    held.ended = this.#bury(held, [], textOf(error)).then(() => void this.#held.delete(held))
+    held.ended = this.#bury(held, [], this.#textOf(error)).then(() => void this.#held.delete(held))
   }
 
   /** Never rejects. */
@@ -175,7 +176,8 @@ export class Consumer {
   }
 
   async #try(held: Held): Promise<readonly Failure[]> {
-    await this.#places.enter()
+    const { deliveries } = held.message
+    await (deliveries > this.#options.maxAttempts ? this.#places.enterAlone() : this.#places.enter())
     try {
       if (this.#isOver(held)) return []
       const failures = await this.#callAll(held)
@@ -205,7 +207,7 @@ export class Consumer {
 
   async #giveUp(held: Held, failures: readonly Failure[]): Promise<void> {
     const { logger } = this.#options
-    const error = failures.map((one) => `${one.handler}: ${textOf(one.error)}`).join('\n')
+    const error = failures.map((one) => `${one.handler}: ${this.#textOf(one.error)}`).join('\n')
     logger.error(fieldsOf(held.event), 'a message goes to the dead letters')
     await this.#bury(
       held,
@@ -222,16 +224,16 @@ export class Consumer {
 
   /** A policy that throws or answers nonsense must not lose the message. */
   #delayOf(held: Held, failures: readonly Failure[]): number {
-    const delays = failures.map(({ error }) => {
-      try {
-        if (error instanceof RetryAfter) return error.delayMs
-        return this.#options.retryPolicy.delayMs(Math.max(1, held.attempts), error)
-      } catch {
-        return LONGEST_BACKOFF_MS
-      }
-    })
-    const longest = Math.max(0, ...delays)
-    return Number.isFinite(longest) ? longest : LONGEST_BACKOFF_MS
+    const { retryPolicy } = this.#options
+    try {
+      const delays = failures.map(({ error }) =>
+        error instanceof RetryAfter ? error.delayMs : retryPolicy.delayMs(Math.max(1, held.attempts), error),
+      )
+      const longest = Math.max(0, ...delays)
+      return Number.isFinite(longest) ? longest : LONGEST_BACKOFF_MS
+    } catch {
+      return LONGEST_BACKOFF_MS
+    }
   }
 
   /** Ends at once when the bus stops. */
@@ -256,6 +258,11 @@ export class Consumer {
     }
   }
 
+  #textOf(error: unknown): string {
+    const { name, message } = describeError(error)
+    return `${name}: ${loggable(message, this.#options.redact)}`
+  }
+
   #problem(error: unknown): void {
     const { logger, transport } = this.#options
     if (!this.#isStopping) logger.warn(errorFields(error), `${transport.broker}: trying again`)
@@ -263,7 +270,7 @@ export class Consumer {
 
   #logFailure(held: Held, handler: EventHandler, error: unknown): void {
     const fields = { ...fieldsOf(held.event), handler: handler.name, attempt: held.attempts + 1 }
-    this.#options.logger.warn({ ...fields, ...errorFields(error) }, 'a handler failed')
+    this.#options.logger.warn({ ...fields, ...errorFields(error, this.#options.redact) }, 'a handler failed')
   }
 }
 
@@ -273,9 +280,4 @@ const UNREAD = EventEnvelope.create({ eventType: 'unreadable' })
 
 function fieldsOf({ eventId, eventType }: EventEnvelope): Record<string, unknown> {
   return { event_id: eventId, event_type: eventType }
-}
-
-function textOf(error: unknown): string {
-  const { name, message } = describeError(error)
-  return `${name}: ${message}`
 }

@@ -1,4 +1,5 @@
 import type { EventHandler } from '../bus.js'
+import type { Clock } from '../core/clock.js'
 import type { EventEnvelope } from '../core/envelope.js'
 import type { IncomingMessage } from './transport.js'
 
@@ -25,13 +26,18 @@ export class Held {
 
   /** One after the other: events of one ordering key, and the same event again. */
   get lanes(): readonly string[] {
-    const { eventId, orderingKey } = this.event
-    return orderingKey === undefined ? [`id ${eventId}`] : [`id ${eventId}`, `key ${orderingKey}`]
+    const { orderingKey } = this.event
+    return orderingKey === undefined ? [this.#identity] : [this.#identity, `key ${orderingKey}`]
   }
 
-  /** It comes again while this process still works on it: what has succeeded by then need not be done twice. */
+  /** The broker hands it out again while this process still works on it: what has succeeded by then is not done twice. */
   inherit(former: Held): void {
-    if (former.event.eventId === this.event.eventId) this.succeeded = former.succeeded
+    if (former.isLost && former.#identity === this.#identity) this.succeeded = former.succeeded
+  }
+
+  /** Ids are unique within their source. */
+  get #identity(): string {
+    return `event ${this.event.eventId} of ${this.message.attributes.source}`
   }
 }
 
@@ -63,23 +69,69 @@ export class Lanes {
   }
 }
 
-/** At most so many at a time; the others wait for their turn. */
-export class Places {
-  #free: number
-  readonly #waiting: (() => void)[] = []
+const GATHER_MS = 100
 
-  constructor(limit: number) {
-    this.#free = limit
+/** At most so many at a time; the others wait for their turn. One that may be deadly runs with nothing beside it. */
+export class Places {
+  readonly #limit: number
+  readonly #clock: Clock
+  #running = 0
+  #isAlone = false
+  #isGathering = false
+  readonly #waiting: (() => void)[] = []
+  readonly #suspects: (() => void)[] = []
+
+  constructor(limit: number, clock: Clock) {
+    this.#limit = limit
+    this.#clock = clock
   }
 
-  async enter(): Promise<void> {
-    if (this.#free > 0) this.#free--
-    else await new Promise<void>((resolve) => this.#waiting.push(resolve))
+  enter(): Promise<void> {
+    return this.#wait(this.#waiting)
+  }
+
+  /** In no order: whoever came behind the deadly one gets a turn in front of it, in one life or the next. */
+  enterAlone(): Promise<void> {
+    if (this.#suspects.length === 0 && !this.#isAlone) this.#gather()
+    return this.#wait(this.#suspects)
+  }
+
+  /** The others that were held together come in a moment. */
+  #gather(): void {
+    this.#isGathering = true
+    const timer = this.#clock.setTimer(() => {
+      this.#isGathering = false
+      this.#admit()
+    }, GATHER_MS)
+    timer.unref?.()
   }
 
   leave(): void {
-    const next = this.#waiting.shift()
-    if (next) next()
-    else this.#free++
+    this.#running--
+    this.#isAlone = false
+    this.#admit()
+  }
+
+  #wait(queue: (() => void)[]): Promise<void> {
+    return new Promise((resolve) => {
+      queue.push(resolve)
+      this.#admit()
+    })
+  }
+
+  #admit(): void {
+    if (this.#isAlone || this.#isGathering) return
+    if (this.#suspects.length > 0) {
+      if (this.#running > 0) return
+      const [next] = this.#suspects.splice(Math.floor(Math.random() * this.#suspects.length), 1)
+      this.#isAlone = true
+      this.#running++
+      next?.()
+      return
+    }
+    while (this.#running < this.#limit && this.#waiting.length > 0) {
+      this.#running++
+      this.#waiting.shift()?.()
+    }
   }
 }

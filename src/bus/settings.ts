@@ -4,7 +4,7 @@ import type { EventDefinition } from '../core/define-event.js'
 import { InvalidSettingError } from '../core/errors.js'
 import { known, needs, whole } from '../core/settings.js'
 import { isClean } from '../core/text.js'
-import { jsonLogger, type Logger, unfailing } from '../observe/logger.js'
+import { jsonLogger, type Logger, type Redact, unfailing } from '../observe/logger.js'
 
 /** What every bus on a broker takes. */
 export interface BusOptions {
@@ -35,6 +35,8 @@ export interface BusOptions {
   /** After so long without a sign of life another consumer of the group takes what one holds. Default 30,000. */
   readonly takeoverMs?: number
   readonly logger?: Logger
+  /** Changes the text of handler errors before it is logged, or written to the dead letters. */
+  readonly redact?: Redact
   readonly clock?: Clock
 }
 
@@ -47,7 +49,7 @@ const NAMES = [
   'confirmTimeoutMs',
   'drainTimeoutMs',
   'takeoverMs',
-].concat(['logger', 'clock'])
+].concat(['logger', 'redact', 'clock'])
 
 export type BusSettings = ReturnType<typeof busSettingsOf>
 
@@ -65,6 +67,8 @@ export function busSettingsOf(options: BusOptions, own: readonly string[]) {
   needs('retry.policy', retry.policy, ['delayMs'])
   needs('logger', logger, ['debug', 'info', 'warn', 'error'])
   needs('clock', options.clock, ['now', 'monotonic', 'setTimer'])
+  if (options.redact !== undefined && typeof options.redact !== 'function')
+    throw new InvalidSettingError('redact', 'must be a function')
   return {
     group,
     events: options.events ?? [],
@@ -78,6 +82,7 @@ export function busSettingsOf(options: BusOptions, own: readonly string[]) {
     takeoverMs: whole('takeoverMs', options.takeoverMs, 30_000, 100),
     clock: options.clock ?? systemClock,
     logger: unfailing(logger),
+    redact: options.redact,
   }
 }
 
