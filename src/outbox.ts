@@ -131,7 +131,7 @@ export class Outbox<Client = unknown> implements EventPublisher, AsyncDisposable
       const lane = { size, waitMs: 0, concurrency: RELAY_CONCURRENCY }
       const { definition, registration } = batchRegistrationOf(event, name, relay.handle, lane)
       if (definition) this.catalog.add(definition)
-      if (registration.lane) relay.watch(registration.lane.room, size)
+      if (registration.lane) relay.watch(registration.lane, size)
       this.#machinery.register({ ...registration, isRaw: true })
     }
     return this

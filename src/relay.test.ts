@@ -85,7 +85,8 @@ describe('relay', () => {
     for (const { attempts } of await outbox.store.list({ limit: 1_000 })) expect(attempts).toBe(0)
 
     broker.isDown = false
-    await outbox.clock.advance(60_000)
+    // The next look at the broker comes after five seconds at most.
+    await outbox.clock.advance(6_000)
     expect(new Set(broker.ids).size).toBe(1_200)
     expect(await outbox.stats()).toMatchObject({ pending: 0, dead: 0, done: 1_200 })
     await stopped(outbox)
@@ -193,8 +194,31 @@ describe('relay', () => {
     await outbox.clock.advance(1_000)
     await stopped(outbox)
     expect(outbox.clock.timerCount).toBe(0)
-    expect(await outbox.stats()).toMatchObject({ pending: 3, dead: 0 })
+    expect(await outbox.stats()).toMatchObject({ pending: 3, dead: 0, failed: 0 })
     for (const { attempts } of await outbox.store.list({ limit: 10 })) expect(attempts).toBe(0)
+  })
+
+  it('does not wait for a confirm when it is stopped, nor for one that never comes', async () => {
+    const outbox = createTestOutbox()
+    const broker = new Broker()
+    let sends = 0
+    broker.send = () => {
+      sends++
+      return new Promise(() => {})
+    }
+    outbox.relay(broker)
+    await outbox.start()
+    await publish(outbox, upTo(3))
+    await outbox.clock.advance(100)
+    expect(sends).toBe(1)
+    let isStopped = false
+    const stopping = outbox.stop().then(() => {
+      isStopped = true
+    })
+    await outbox.clock.advance(1_000)
+    expect(isStopped).toBe(true)
+    await stopping
+    expect(await outbox.stats()).toMatchObject({ pending: 3, dead: 0, failed: 0 })
   })
 
   it('refuses what makes no sense', () => {

@@ -2,9 +2,10 @@ import type { ConfirmingPublisher, EventPublisher } from './bus.js'
 import type { Clock, Timer } from './core/clock.js'
 import type { EventDefinition } from './core/define-event.js'
 import type { EventEnvelope } from './core/envelope.js'
-import { BrokerUnavailableError, InvalidSettingError, RetryAfter } from './core/errors.js'
+import { BrokerUnavailableError, InvalidSettingError } from './core/errors.js'
 import { known, needs, whole } from './core/settings.js'
 import type { BatchFunction, BatchResults } from './dispatcher/batcher.js'
+import { NotStarted } from './dispatcher/outcome.js'
 import { errorFields, type Logger } from './observe/logger.js'
 
 export interface RelayOptions {
@@ -27,6 +28,8 @@ const BATCHES_AHEAD = 4
 const LEAST_ROOM = 1_000
 /** A broker that only this process cannot reach must not keep the events from the others for ever. */
 const HOLD_MS = 30_000
+/** So long a stop waits for what is on its way to the broker. */
+const CONFIRM_GRACE_MS = 1_000
 const FIRST_PROBE_MS = 100
 const LONGEST_PROBE_MS = 5_000
 
@@ -55,10 +58,9 @@ export function relayOptionsOf(bus: RelayTarget, options: RelayOptions) {
 }
 
 /** Where events wait for the relay; nothing is claimed for a room that is closed. */
-interface Room {
-  most: number
-  close(): void
-  open(): void
+interface WaitingLane {
+  readonly room: { most: number; close(): void; open(): void }
+  giveBack(which: () => boolean): void
 }
 
 /**
@@ -70,12 +72,15 @@ export class Relay {
   readonly #bus: RelayTarget
   readonly #clock: Clock
   readonly #logger: Logger
-  readonly #rooms: Room[] = []
+  readonly #lanes: WaitingLane[] = []
   /** Resolves when it is over: true when the broker is back. Null while it is there. */
   #outage: Promise<boolean> | null = null
   #endOutage: (isBack: boolean) => void = () => {}
   #probing: Timer | null = null
   #probeMs = FIRST_PROBE_MS
+  #outageSince = 0
+  /** Each gives up a send that is under way. */
+  readonly #sending = new Set<() => void>()
   #isStopping = false
 
   constructor(bus: RelayTarget, clock: Clock, logger: Logger) {
@@ -85,32 +90,35 @@ export class Relay {
   }
 
   /** Several batches wait here, so that none waits for a claim. */
-  watch(room: Room, size: number): void {
-    room.most = Math.max(LEAST_ROOM, size * BATCHES_AHEAD)
-    this.#rooms.push(room)
+  watch(lane: WaitingLane, size: number): void {
+    lane.room.most = Math.max(LEAST_ROOM, size * BATCHES_AHEAD)
+    this.#lanes.push(lane)
   }
 
   /** While `work`, a stop, is under way nothing waits for the broker. */
   async stopping<T>(work: () => Promise<T>): Promise<T> {
     this.#isStopping = true
     this.#end(false)
+    const late = this.#clock.setTimer(() => {
+      for (const leave of [...this.#sending]) leave()
+    }, CONFIRM_GRACE_MS)
     try {
       return await work()
     } finally {
+      late.cancel()
       this.#isStopping = false
     }
   }
 
   readonly handle: BatchFunction = async (events, context) => {
     const results: (unknown | null)[] = events.map(() => null)
-    const heldUntil = this.#clock.monotonic() + HOLD_MS
     let left = [...events.keys()]
     for (;;) {
       if (!this.#outage) left = await this.#send(events, left, results)
       if (left.length === 0) return results as BatchResults
-      if (!(await this.#isBack(context.signal, heldUntil))) break
+      if (!(await this.#isBack(context.signal))) break
     }
-    for (const at of left) results[at] = new RetryAfter(0, 'The broker cannot be reached.')
+    for (const at of left) results[at] = new NotStarted()
     return results as BatchResults
   }
 
@@ -135,9 +143,28 @@ export class Relay {
     return left
   }
 
-  async #answersOf(events: readonly EventEnvelope[]): Promise<readonly (unknown | null)[]> {
-    if (this.#bus.send) return this.#bus.send(events)
+  /** A stop does not wait for a confirm that does not come. */
+  #answersOf(events: readonly EventEnvelope[]): Promise<readonly (unknown | null)[]> {
+    return new Promise((resolve) => {
+      const leave = () => {
+        const unknown = new BrokerUnavailableError(
+          'The broker',
+          'had not confirmed when the relay was stopped',
+        )
+        resolve(events.map(() => unknown))
+      }
+      this.#sending.add(leave)
+      void this.#published(events).then((answers) => {
+        this.#sending.delete(leave)
+        resolve(answers)
+      })
+    })
+  }
+
+  /** Never rejects. */
+  async #published(events: readonly EventEnvelope[]): Promise<readonly (unknown | null)[]> {
     try {
+      if (this.#bus.send) return await this.#bus.send(events)
       await this.#bus.publishAll(events)
       return events.map(() => null)
     } catch (error) {
@@ -146,14 +173,15 @@ export class Relay {
   }
 
   /** False when the batch should be given back instead: then nothing is taken until the broker is back. */
-  async #isBack(signal: AbortSignal, heldUntil: number): Promise<boolean> {
+  async #isBack(signal: AbortSignal): Promise<boolean> {
     const outage = this.#outage
     if (signal.aborted || !outage) return false
+    const heldUntil = this.#outageSince + HOLD_MS
     let giveBack = () => {}
     let timer: Timer | undefined
     const over = new Promise<boolean>((resolve) => {
       giveBack = () => {
-        if (this.#outage === outage) for (const room of this.#rooms) room.close()
+        if (this.#outage === outage) this.#takeNoMore()
         resolve(false)
       }
       timer = this.#clock.setTimer(giveBack, Math.max(0, heldUntil - this.#clock.monotonic()))
@@ -167,8 +195,17 @@ export class Relay {
     }
   }
 
+  /** What waits for its turn goes back too. */
+  #takeNoMore(): void {
+    for (const lane of this.#lanes) {
+      lane.room.close()
+      lane.giveBack(() => true)
+    }
+  }
+
   #begin(cause: unknown): void {
     if (this.#outage || this.#isStopping) return
+    this.#outageSince = this.#clock.monotonic()
     if (this.#probeMs === FIRST_PROBE_MS)
       this.#logger.warn(errorFields(cause), 'the broker cannot be reached: the relay waits for it')
     this.#outage = new Promise((resolve) => {
@@ -182,7 +219,7 @@ export class Relay {
     this.#probing?.cancel()
     this.#outage = null
     this.#endOutage(isBack)
-    for (const room of this.#rooms) room.open()
+    for (const { room } of this.#lanes) room.open()
   }
 
   /** Less and less often, until something was sent: some brokers answer and take nothing. */

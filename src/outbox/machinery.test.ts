@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest'
 import { stopped, world } from '../../test/support/machinery-world.js'
 import { fixedDelay } from '../core/backoff.js'
 import { gate } from '../testing/store-conformance/fixtures.js'
+import { createTestOutbox } from '../testing/test-outbox.js'
 
 describe('start', () => {
   it('rejects when the store cannot be opened, and can be tried again', async () => {
@@ -255,5 +256,23 @@ describe('routing', () => {
     const [row] = await store.list({ limit: 10 })
     await stopped(outbox, clock)
     expect(row).toMatchObject({ status: 'DONE', lastError: expect.not.stringContaining('Unroutable') })
+  })
+
+  it('takes all events whose time has come, however many they are, without waiting in between', async () => {
+    const outbox = createTestOutbox()
+    let handled = 0
+    outbox.on('a', 'note', () => void handled++)
+    await outbox.start()
+    for (let n = 0; n < 3; n++) {
+      const events = Array.from({ length: 1_000 }, () => ({ type: 'a' }))
+      await outbox.transaction((tx) => tx.publishAll(events, { delayMs: 3_000 }))
+    }
+    await outbox.clock.advance(2_900)
+    expect(handled).toBe(0)
+    await outbox.clock.advance(1_000)
+    expect(handled).toBe(3_000)
+    const stopping = outbox.stop()
+    await outbox.clock.advance(10_000)
+    await stopping
   })
 })

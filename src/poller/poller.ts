@@ -290,10 +290,19 @@ export class Poller {
     this.#floor.scanned(result)
     if (result.hasOrdered ?? (sweep || due)) this.#ordered.want()
     if (!result.complete) this.#plain = true
-    else if (!freshOnly) this.#dueSeenAt = asked
+    if (!freshOnly) this.#lookedAtDue(result.complete, sweep, asked)
     if (result.nextDueMs !== null) this.wakeIn(Math.max(MIN_WAIT_MS, result.nextDueMs))
     dispatcher.cold(result.rows.map((row) => this.#delivery(row, asked + leaseMs, false)))
     return { taken: result.rows.length, complete: result.complete }
+  }
+
+  /** What was due and found no room is looked for by the next claim; after a sweep, however long ago its time was. */
+  #lookedAtDue(isComplete: boolean, isSweep: boolean, asked: number): void {
+    if (isComplete) this.#dueSeenAt = asked
+    else {
+      this.#due = true
+      if (isSweep) this.#dueSeenAt = Number.NEGATIVE_INFINITY
+    }
   }
 
   /** Goes on behind the last key until something is claimed or all keys have been looked at. */
