@@ -29,6 +29,8 @@ const samples: errors.AftercommitError[] = [
   new errors.RetryAfter(1_000),
   new errors.Unrecoverable(),
   new errors.AggregateHandlerError([new Error('x')]),
+  new errors.BrokerUnavailableError('Redis', 'does not answer'),
+  new errors.NotConfirmedError('Redis', [{ eventId: 'e', error: new Error('x') }]),
 ]
 
 describe('every error', () => {

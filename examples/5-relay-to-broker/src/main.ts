@@ -33,7 +33,7 @@ const billingDatabase = await prepare(env.BILLING_DB, 'create table invoices (or
 /** A service that is started again when it dies. */
 class Service {
   child!: ChildProcess
-  ready!: Promise<void>
+  #isReady = false
   #isOver = false
   readonly #name: string
 
@@ -42,17 +42,30 @@ class Service {
     this.#start()
   }
 
-  #start(): void {
-    this.child = fork(path.join(import.meta.dirname, `${this.#name}.js`), { env })
-    this.ready = new Promise((resolve) => this.child.once('message', () => resolve()))
-    this.child.once('exit', () => {
-      if (!this.#isOver) this.#start()
-    })
+  async ready(): Promise<void> {
+    while (!this.#isReady) await pause(5)
+  }
+
+  kill(): void {
+    this.#isReady = false
+    this.child.kill('SIGKILL')
   }
 
   stop(): void {
     this.#isOver = true
     this.child.kill()
+  }
+
+  #start(): void {
+    this.child = fork(path.join(import.meta.dirname, `${this.#name}.js`), { env })
+    this.child.once('message', () => {
+      this.#isReady = true
+    })
+    this.child.once('exit', (code) => {
+      if (code !== null && !this.#isOver) console.error(`${this.#name} ended by itself: ${code}`)
+      this.#isReady = false
+      if (!this.#isOver) this.#start()
+    })
   }
 }
 
@@ -62,7 +75,7 @@ const billing = new Service('billing')
 /** Asks until the shop has answered: it may die before that, and after. */
 async function place(orderIds: readonly string[]): Promise<void> {
   for (let isPlaced = false; !isPlaced; ) {
-    await shop.ready
+    await shop.ready()
     const { child } = shop
     child.send(orderIds, () => {})
     isPlaced = await Promise.race([
@@ -78,9 +91,9 @@ for (let n = 0; n < kills; n++) {
   const placing = place(Array.from({ length: ORDERS_PER_KILL }, () => `o-${++placed}`))
   const name = Math.random() < 0.5 ? 'shop' : 'billing'
   const service = name === 'shop' ? shop : billing
-  await service.ready
+  await service.ready()
   await pause(Math.random() * 30)
-  service.child.kill('SIGKILL')
+  service.kill()
   killed[name]++
   await placing
 }

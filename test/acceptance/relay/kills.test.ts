@@ -12,7 +12,8 @@ import { freshDatabase } from '../../support/database.js'
 import { randomOf } from '../../support/random.js'
 import { until } from '../../support/until.js'
 
-const KILLS = 100
+/** `KILLS=100` shows what the docs say; the suite has less time. */
+const KILLS = Number(process.env.KILLS ?? 30)
 const EVENTS_PER_KILL = 40
 /** So far the work may be behind when the next one is killed. */
 const BACKLOG = 120

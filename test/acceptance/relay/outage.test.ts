@@ -13,7 +13,8 @@ import { freshDatabase } from '../../support/database.js'
 import { until } from '../../support/until.js'
 
 const ROOT = path.resolve(import.meta.dirname, '../../..')
-const OUTAGE_MS = 60_000
+/** `OUTAGE_SECONDS=60` shows what the docs say; the suite has less time. */
+const OUTAGE_MS = Number(process.env.OUTAGE_SECONDS ?? 15) * 1_000
 const PER_SECOND = 1_000
 const TICK_MS = 100
 const KEYS = 50
@@ -46,7 +47,7 @@ class RelayProcess {
 
 const median = (values: readonly number[]) => [...values].sort((a, b) => a - b)[values.length >> 1] ?? 0
 
-it('a minute without the broker at 1,000 events a second: nothing is lost, nothing dies, memory stays', {
+it('an outage of the broker at 1,000 events a second: nothing is lost, nothing dies, memory stays', {
   timeout: 300_000,
 }, async () => {
   const database = await freshDatabase(inject('postgresUrl'))
