@@ -55,25 +55,33 @@ async function openRedis(url: string, { destination, logger }: BrokerOptions): P
   const { name, modules } = await loadDriver('Redis', [['redis'], ['ioredis']])
   const options = { stream: destination, logger }
   if (name === 'ioredis') {
-    const client = new (member<Make<RedisClient & Emitter & { quit(): Promise<unknown> }>>(
-      modules[0],
-      'Redis',
-    ))(url)
+    const client = new (member<Make<RedisClient & Emitter & { disconnect(): void }>>(modules[0], 'Redis'))(
+      url,
+    )
     client.on('error', () => {})
-    return { title: 'Redis', ...closing(redisBus(client, options), () => client.quit()) }
+    return { title: 'Redis', ...closing(redisBus(client, options), async () => client.disconnect()) }
   }
-  type Client = RedisClient & Emitter & { connect(): Promise<unknown>; close(): Promise<unknown> }
+  type Client = RedisClient & Emitter & { connect(): Promise<unknown>; destroy(): void }
   const client = member<(options: object) => Client>(modules[0], 'createClient')({ url })
   client.on('error', () => {})
-  await client.connect()
-  return { title: 'Redis', ...closing(redisBus(client, options), () => client.close()) }
+  // A server that is down is tried again and again; meanwhile the relay waits, and says so.
+  client.connect().catch(() => {})
+  return { title: 'Redis', ...closing(redisBus(client, options), async () => client.destroy()) }
 }
 
 async function openNats(url: string, { destination, logger }: BrokerOptions): Promise<Broker> {
   const { modules } = await loadDriver('NATS', [['@nats-io/transport-node']])
   type Connect = (options: object) => Promise<NatsConnection & { close(): Promise<void> }>
   const servers = url.split(',')
-  const connection = await member<Connect>(modules[0], 'connect')({ servers, maxReconnectAttempts: -1 })
+  const connection = await member<Connect>(
+    modules[0],
+    'connect',
+  )({
+    servers,
+    maxReconnectAttempts: -1,
+    waitOnFirstConnect: true,
+    pingInterval: 10_000,
+  })
   const bus = natsBus(connection, { stream: destination, logger })
   return { title: 'NATS JetStream', ...closing(bus, () => connection.close()) }
 }
@@ -87,6 +95,11 @@ async function openRabbitmq(url: string, { destination, logger }: BrokerOptions)
 
 async function openKafka(url: string, { destination, logger }: BrokerOptions): Promise<Broker> {
   const brokers = url.slice('kafka://'.length).replace(/\/$/, '').split(',')
+  if (brokers.some((broker) => !/^[^@\s/]+:\d+$/.test(broker))) {
+    throw new UsageError(
+      '--to kafka:// takes addresses alone: kafka://host:9092,host:9092. For TLS or a password use outbox.relay() in a program.',
+    )
+  }
   const { name, modules } = await loadDriver('Kafka', [['@platformatic/kafka'], ['kafkajs']].filter(canRun))
   const options: BusOptions & { topic: string } = { topic: destination, logger }
   if (name === 'kafkajs') {

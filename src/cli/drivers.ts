@@ -19,8 +19,20 @@ export async function loadDriver(
     )
     return { name: String(names[0]), modules }
   }
-  const install = choices.map((names) => `npm install ${names.join(' ')}`).join(', or ')
+  const packages = choices.map((names) => names.filter((name) => !name.startsWith('node:')).map(packageOf))
+  const install = packages
+    .filter((names) => names.length > 0)
+    .map((names) => `npm install ${names.join(' ')}`)
+    .join(', or ')
   throw new UsageError(`${what} needs a driver, which is not installed here: ${install}.`)
+}
+
+/** Without the path inside of it: npm would take `mysql2/promise` for somebody's repository. */
+function packageOf(name: string): string {
+  return name
+    .split('/')
+    .slice(0, name.startsWith('@') ? 2 : 1)
+    .join('/')
 }
 
 function locate(name: string): string | undefined {

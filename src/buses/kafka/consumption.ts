@@ -9,7 +9,7 @@ export interface ConsumptionOptions extends ConsumeOptions {
   readonly clock: Clock
   readonly plan: FeedPlan
   /** Resolves when the dead-letter topic has it. */
-  sendDead(message: IncomingMessage, burial: Burial): Promise<void>
+  sendDead(record: FetchedRecord, burial: Burial): Promise<void>
 }
 
 interface Partition {
@@ -90,7 +90,10 @@ export class KafkaConsumption implements Consumption {
   }
 
   async bury(message: IncomingMessage, burial: Burial): Promise<void> {
-    await this.#options.sendDead(message, burial)
+    const record = this.#handedOut.get(message)
+    // Whoever has the partition now gets it, and buries it.
+    if (!record) return
+    await this.#options.sendDead(record, burial)
     await this.ack([message])
   }
 

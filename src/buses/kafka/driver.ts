@@ -4,8 +4,11 @@ import { hasName } from './errors.js'
 
 /** What the bus needs of a client library. One file for each of them. */
 export interface KafkaDriver {
-  /** Creates the topic where it is missing. Resolves when its partitions have leaders, so that it takes messages. */
-  prepareTopic(topic: TopicPlan): Promise<void>
+  /**
+   * Creates the topic where it is missing. Resolves when its partitions have leaders, so that it takes messages. Rejects
+   * after `timeoutMs`, and leaves the connection: one that is silent may stay so, while a new one would be answered.
+   */
+  prepareTopic(topic: TopicPlan, timeoutMs: number): Promise<void>
   openProducer(timeoutMs: number): Promise<KafkaProducer>
   /** Joins the group. Rejects when that fails; whatever fails later is told by `onEnd`. */
   openFeed(plan: FeedPlan, events: FeedEvents): Promise<Feed>
@@ -69,6 +72,28 @@ export interface Feed {
   commit(offsets: ReadonlyMap<number, bigint>): Promise<void>
   /** Leaves the group. Never rejects. */
   close(): Promise<void>
+}
+
+/** Closes what was opened for the work at its end or after so long; then again at its end, since it may open it anew. */
+export async function withinTime(
+  timeoutMs: number,
+  work: Promise<void>,
+  close: () => Promise<unknown>,
+): Promise<void> {
+  const leave = () => void close().catch(() => {})
+  let timer: NodeJS.Timeout | undefined
+  const over = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => {
+      reject(new BrokerUnavailableError('Kafka', 'does not answer'))
+      work.then(leave, leave)
+    }, timeoutMs)
+  })
+  try {
+    await Promise.race([work, over])
+  } finally {
+    clearTimeout(timer)
+    leave()
+  }
 }
 
 const NO_LEADER = -1

@@ -1,7 +1,7 @@
+const TOO_LARGE = ['MESSAGE_TOO_LARGE', 'RECORD_LIST_TOO_LARGE']
 /** Of these the message is the reason, whatever else fails. */
 const REFUSALS = new Set([
-  'MESSAGE_TOO_LARGE',
-  'RECORD_LIST_TOO_LARGE',
+  ...TOO_LARGE,
   'INVALID_RECORD',
   'INVALID_TIMESTAMP',
   'UNSUPPORTED_FOR_MESSAGE_FORMAT',
@@ -26,6 +26,11 @@ interface ClientError {
 
 export function isRefusal(error: unknown): boolean {
   return partsOf(error).some((part) => REFUSALS.has(nameOf(part)))
+}
+
+/** A refusal that a smaller message would not get. */
+export function isTooLarge(error: unknown): boolean {
+  return TOO_LARGE.some((name) => hasName(error, name))
 }
 
 /** The broker, or the way to it, or what we may do there: not this message. */

@@ -1,4 +1,6 @@
 import { randomBytes } from 'node:crypto'
+import diagnostics from 'node:diagnostics_channel'
+import type { Socket } from 'node:net'
 import {
   KafkaJSConnectionError,
   KafkaJSNonRetriableError,
@@ -6,8 +8,9 @@ import {
   KafkaJSProtocolError,
   Partitioners,
 } from 'kafkajs'
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, afterEach, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { KafkaPlace, kafkajsOf, kafkaOrSkip, platformaticOf, readTopic } from '../../../test/support/kafka.js'
+import { recordingLogger } from '../../../test/support/recording.js'
 import { gate, until } from '../../../test/support/until.js'
 import { EventEnvelope } from '../../core/envelope.js'
 import { silentLogger } from '../../observe/logger.js'
@@ -124,6 +127,23 @@ describe.skipIf(brokers.length === 0)('Kafka with a broker', () => {
     return bus
   }
 
+  async function asAdmin<T>(work: (admin: ReturnType<typeof kafka.admin>) => Promise<T>): Promise<T> {
+    const admin = kafka.admin()
+    await admin.connect()
+    return work(admin).finally(() => admin.disconnect())
+  }
+
+  async function createNarrow(name: string): Promise<void> {
+    const configEntries = [{ name: 'max.message.bytes', value: '20000' }]
+    const topics = [{ topic: name, numPartitions: 1, configEntries }]
+    await asAdmin((admin) => admin.createTopics({ topics, waitForLeaders: false }))
+  }
+
+  async function committedOf(groupId: string): Promise<string | undefined> {
+    const [found] = await asAdmin((admin) => admin.fetchOffsets({ groupId, topics: [topic] }))
+    return found?.partitions[0]?.offset
+  }
+
   function freshTopic(): string {
     topic = `t-${randomBytes(6).toString('hex')}`
     return topic
@@ -131,6 +151,7 @@ describe.skipIf(brokers.length === 0)('Kafka with a broker', () => {
 
   describe.each(clients)('by %s', (_name, client) => {
     const bus = (options: KafkaBusOptions = {}) => make(options, client as () => never)
+    const sockets = () => process.getActiveResourcesInfo().filter((kind) => kind === 'TCPSocketWrap').length
 
     it('writes the CloudEvents binding: attributes as ce_ headers, the payload alone as value', async () => {
       freshTopic()
@@ -170,12 +191,7 @@ describe.skipIf(brokers.length === 0)('Kafka with a broker', () => {
     })
 
     it('refuses what is too large, and that alone', async () => {
-      const admin = kafka.admin()
-      await admin.connect()
-      const configEntries = [{ name: 'max.message.bytes', value: '20000' }]
-      const created = { topic: freshTopic(), numPartitions: 1, configEntries }
-      await admin.createTopics({ topics: [created], waitForLeaders: false })
-      await admin.disconnect()
+      await createNarrow(freshTopic())
       const events = Array.from({ length: 9 }, (_, n) => event({ text: 'x'.repeat(n === 4 ? 30_000 : 10) }))
       const answers = await bus().send(events)
       expect(answers.map((answer) => answer === null)).toEqual(events.map((_, n) => n !== 4))
@@ -258,7 +274,6 @@ describe.skipIf(brokers.length === 0)('Kafka with a broker', () => {
 
     it('leaves nothing open behind, so that the process can end', async () => {
       freshTopic()
-      const sockets = () => process.getActiveResourcesInfo().filter((kind) => kind === 'TCPSocketWrap').length
       const before = sockets()
       const one = bus({ group: 'g' })
       let got = 0
@@ -269,6 +284,69 @@ describe.skipIf(brokers.length === 0)('Kafka with a broker', () => {
       expect(sockets()).toBeGreaterThan(before)
       await one.stop()
       await until(() => sockets() <= before, { what: 'its connections are closed' })
+    })
+
+    it('opens nothing more when it is stopped in the middle of its first publish', async () => {
+      freshTopic()
+      const before = sockets()
+      const one = bus()
+      const answer = one.publish(event()).then(
+        () => 'confirmed',
+        (error) => error.code,
+      )
+      await until(() => sockets() > before)
+      await one.stop()
+      expect(await answer).toBe('NOT_CONFIRMED')
+      await until(() => sockets() <= before, { what: 'its connections are closed' })
+    })
+
+    it('asks anew after a check that got no answer, whose connection stays silent', async () => {
+      freshTopic()
+      const silent: Socket[] = []
+      const silence = (message: unknown) => {
+        const { socket } = message as { socket: Socket }
+        silent.push(socket.pause())
+      }
+      onTestFinished(() => {
+        diagnostics.unsubscribe('net.client.socket', silence)
+        for (const socket of silent) socket.destroy()
+      })
+      const one = bus({ confirmTimeoutMs: 2_000 })
+      diagnostics.subscribe('net.client.socket', silence)
+      await expect(one.check()).rejects.toMatchObject({ code: 'BROKER_UNAVAILABLE' })
+      diagnostics.unsubscribe('net.client.socket', silence)
+      expect(silent.length).toBeGreaterThan(0)
+      await one.check()
+    })
+
+    it('buries as much as the dead-letter topic takes, and says what is missing', async () => {
+      freshTopic()
+      await createNarrow(`${topic}.g.dead`)
+      const logger = recordingLogger()
+      const one = bus({ group: 'g', partitions: 1, retry: { maxAttempts: 1 }, logger })
+      const fail = () => {
+        throw new Error('no '.repeat(200))
+      }
+      for (let n = 0; n < 8; n++) one.subscribe('*', { name: `h${n}`, handle: fail })
+      const letters = () => readTopic(kafka, `${topic}.g.dead`)
+      const long = event({ text: 'x'.repeat(17_500) })
+      const longer = event({ text: 'x'.repeat(30_000) })
+      await one.publishAll([long, longer])
+      await one.start()
+      await until(async () => (await letters()).length === 2, { timeoutMs: 20_000 })
+      const byId = new Map((await letters()).map((letter) => [letter.headers.ce_id, letter]))
+      const whole = byId.get(long.eventId)
+      expect(whole?.value.toString()).toBe(long.payloadText)
+      expect(whole?.headers.ce_deaderror).toMatch(/^h0: Error: no no/)
+      const rest = byId.get(longer.eventId)
+      expect(rest?.value).toHaveLength(0)
+      expect(rest?.headers).toMatchObject({ ce_type: 'order.placed', ce_deadgroup: 'g' })
+      expect(rest?.headers).not.toHaveProperty('ce_specversion')
+      expect(rest?.headers.ce_deaderror).toContain(
+        `payload of ${longer.payloadText?.length} bytes is too large for the dead letters, it lies at offset 1 of`,
+      )
+      expect(JSON.stringify(logger.lines)).toContain(`topic ${topic}.g.dead does not take a dead letter`)
+      await until(async () => (await committedOf(`${topic}.g`)) === '2', { what: 'both are committed' })
     })
 
     it('buries where another bus can read it', async () => {

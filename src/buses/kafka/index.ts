@@ -1,18 +1,12 @@
 import { BrokerBus } from '../../bus/broker-bus.js'
 import { type BusOptions, type BusSettings, busSettingsOf, checkBrokerName } from '../../bus/settings.js'
-import type {
-  Burial,
-  ConsumeOptions,
-  Consumption,
-  IncomingMessage,
-  OutgoingMessage,
-  Transport,
-} from '../../bus/transport.js'
-import { BrokerUnavailableError, InvalidSettingError } from '../../core/errors.js'
+import type { Burial, ConsumeOptions, Consumption, OutgoingMessage, Transport } from '../../bus/transport.js'
+import { AftercommitError, BrokerUnavailableError, InvalidSettingError } from '../../core/errors.js'
 import { whole } from '../../core/settings.js'
 import { KafkaConsumption } from './consumption.js'
-import { headersOf, type KafkaDriver, recordOf } from './driver.js'
-import { isUnavailableError } from './errors.js'
+import { deadLetters } from './dead-letter.js'
+import { type FetchedRecord, type KafkaDriver, recordOf } from './driver.js'
+import { isTooLarge, isUnavailableError } from './errors.js'
 import { type KafkajsClient, kafkajsDriver } from './kafkajs.js'
 import { type PlatformaticClient, platformaticDriver } from './platformatic.js'
 import { Sender } from './sender.js'
@@ -72,6 +66,11 @@ interface Topic {
   readonly replicas: number
 }
 
+/** Of the time that a confirm may take: who asks is told by the one who was asked, and can ask anew. */
+const CHECK_SHARE = 0.8
+/** A start is for a broker, too, that has just come back and takes its time to create a topic. */
+const START_MS = 10_000
+
 /** A broker refuses shorter sessions unless it is told otherwise. */
 const SHORTEST_SESSION_MS = 6_000
 
@@ -108,8 +107,8 @@ class KafkaTransport implements Transport {
   }
 
   async consume(options: ConsumeOptions): Promise<Consumption> {
-    await this.check()
     const { name: topic } = this.#topic
+    await this.#prepare(topic, Math.max(START_MS, this.#settings.confirmTimeoutMs))
     const consumption = new KafkaConsumption({
       ...options,
       driver: this.#driver,
@@ -120,7 +119,7 @@ class KafkaTransport implements Transport {
         groupId: `${topic}.${options.group}`,
         sessionMs: Math.max(SHORTEST_SESSION_MS, options.takeoverMs),
       },
-      sendDead: (message, burial) => this.#sendDead(message, burial),
+      sendDead: (record, burial) => this.#sendDead(record, burial, options.onProblem),
     })
     return consumption.open(this.#settings.confirmTimeoutMs)
   }
@@ -130,27 +129,30 @@ class KafkaTransport implements Transport {
   }
 
   /** Dead letters are few: one partition keeps them in the order in which they died. */
-  #prepare(name: string): Promise<void> {
+  #prepare(name: string, timeoutMs = this.#settings.confirmTimeoutMs * CHECK_SHARE): Promise<void> {
     const { partitions, replicas } = this.#topic
     const isDead = name !== this.#topic.name
-    return this.#driver.prepareTopic({ name, partitions: isDead ? 1 : partitions, replicas })
+    const plan = { name, partitions: isDead ? 1 : partitions, replicas }
+    return this.#driver.prepareTopic(plan, timeoutMs)
   }
 
-  async #sendDead(message: IncomingMessage, burial: Burial): Promise<void> {
-    const { attributes, contentType, body } = message
-    const headers = headersOf(contentType, {
-      ...attributes,
-      deadgroup: burial.group,
-      deadhandlers: burial.handlers.join(','),
-      deadattempts: String(burial.attempts),
-      deaderror: burial.error,
-    })
-    const key = Buffer.from(attributes.orderingkey ?? attributes.id ?? '')
-    const record = { key, value: Buffer.from(body), headers }
-    const [answer] = await this.#sender.send(`${this.#topic.name}.${burial.group}.dead`, [record])
-    if (answer === null) return
+  /** With less and less of it while it is too large: a message that cannot be buried would hold its partition for ever. */
+  async #sendDead(record: FetchedRecord, burial: Burial, onProblem: (error: unknown) => void): Promise<void> {
+    const topic = `${this.#topic.name}.${burial.group}.dead`
+    let answer: unknown = null
+    for (const letter of deadLetters(this.#topic.name, record, burial)) {
+      ;[answer] = await this.#sender.send(topic, [letter])
+      if (answer === null) return
+      if (!isTooLarge(answer)) break
+      onProblem(tooLargeError(topic, answer))
+    }
     throw answer instanceof Error
       ? answer
       : new BrokerUnavailableError('Kafka', 'took no dead letter', answer)
   }
+}
+
+function tooLargeError(topic: string, cause: unknown): AftercommitError {
+  const what = `The topic ${topic} does not take a dead letter of this size, so that less of it is kept`
+  return new AftercommitError('EVENT_TOO_LARGE', `${what}. Raise its max.message.bytes.`, { cause })
 }

@@ -10,6 +10,7 @@ import {
   TOPIC_SETTINGS,
   type TopicPlan,
   waitForLeaders,
+  withinTime,
 } from './driver.js'
 
 /** A `Kafka` of kafkajs: what the bus calls of it. */
@@ -91,7 +92,10 @@ type HeaderValue = Buffer | string
 
 export function kafkajsDriver(client: KafkajsClient): KafkaDriver {
   return {
-    prepareTopic: (topic) => prepareTopic(client, topic),
+    prepareTopic: (topic, timeoutMs) => {
+      const admin = client.admin()
+      return withinTime(timeoutMs, prepareTopic(admin, topic), () => admin.disconnect())
+    },
     openProducer: (timeoutMs) => openProducer(client, timeoutMs),
     openFeed: async (plan, events) => {
       const feed = new KafkajsFeed(client, plan, events)
@@ -101,24 +105,19 @@ export function kafkajsDriver(client: KafkajsClient): KafkaDriver {
   }
 }
 
-async function prepareTopic(client: KafkajsClient, { name, partitions, replicas }: TopicPlan): Promise<void> {
-  const admin = client.admin()
-  try {
-    await admin.connect()
-    if (!(await admin.listTopics()).includes(name)) {
-      const topic = { topic: name, numPartitions: partitions, replicationFactor: replicas }
-      await admin.createTopics({
-        topics: [{ ...topic, configEntries: TOPIC_SETTINGS }],
-        waitForLeaders: false,
-      })
-    }
-    await waitForLeaders(name, async () => {
-      const { topics } = await admin.fetchTopicMetadata({ topics: [name] })
-      return topics.flatMap((topic) => topic.partitions.map(({ leader }) => leader))
+async function prepareTopic(admin: KafkajsAdmin, { name, partitions, replicas }: TopicPlan): Promise<void> {
+  await admin.connect()
+  if (!(await admin.listTopics()).includes(name)) {
+    const topic = { topic: name, numPartitions: partitions, replicationFactor: replicas }
+    await admin.createTopics({
+      topics: [{ ...topic, configEntries: TOPIC_SETTINGS }],
+      waitForLeaders: false,
     })
-  } finally {
-    quietly(admin.disconnect())
   }
+  await waitForLeaders(name, async () => {
+    const { topics } = await admin.fetchTopicMetadata({ topics: [name] })
+    return topics.flatMap((topic) => topic.partitions.map(({ leader }) => leader))
+  })
 }
 
 /** Thrown inside the client, which would otherwise go on trying, and connect again for that. */

@@ -11,6 +11,7 @@ import {
   TOPIC_SETTINGS,
   type TopicPlan,
   waitForLeaders,
+  withinTime,
 } from './driver.js'
 import { hasName } from './errors.js'
 
@@ -72,7 +73,10 @@ interface PlatformaticMessage {
 
 export function platformaticDriver(client: PlatformaticClient): KafkaDriver {
   return {
-    prepareTopic: (topic) => prepareTopic(client, topic),
+    prepareTopic: (topic, timeoutMs) => {
+      const admin = made(client.Admin, client)
+      return withinTime(timeoutMs, prepareTopic(admin, topic), () => admin.close())
+    },
     openProducer: async () => openProducer(client),
     openFeed: async (plan, events) => {
       const feed = new PlatformaticFeed(client, plan, events)
@@ -96,17 +100,12 @@ function made<T extends Closable>(
   return one
 }
 
-async function prepareTopic(client: PlatformaticClient, topic: TopicPlan): Promise<void> {
-  const admin = made(client.Admin, client)
-  try {
-    if (!(await admin.listTopics()).includes(topic.name)) await createTopic(admin, topic)
-    await waitForLeaders(topic.name, async () => {
-      const { topics } = await admin.metadata({ topics: [topic.name], forceUpdate: true })
-      return (topics.get(topic.name)?.partitions ?? []).map(({ leader }) => leader)
-    })
-  } finally {
-    admin.close().catch(() => {})
-  }
+async function prepareTopic(admin: PlatformaticAdmin, topic: TopicPlan): Promise<void> {
+  if (!(await admin.listTopics()).includes(topic.name)) await createTopic(admin, topic)
+  await waitForLeaders(topic.name, async () => {
+    const { topics } = await admin.metadata({ topics: [topic.name], forceUpdate: true })
+    return (topics.get(topic.name)?.partitions ?? []).map(({ leader }) => leader)
+  })
 }
 
 async function createTopic(admin: PlatformaticAdmin, { name, partitions, replicas }: TopicPlan) {

@@ -36,6 +36,8 @@ export class Sender {
   readonly #queue: Waiting[] = []
   readonly #prepared = new Set<string>()
   #producer: Promise<KafkaProducer> | null = null
+  /** Changes whenever the producer is given up. */
+  #era = 0
   #isRunning = false
   #limit = BATCH_MESSAGES
 
@@ -56,7 +58,9 @@ export class Sender {
     return Promise.all(answers)
   }
 
+  /** What waits fails: nobody would close the producer that it needs. */
   async close(): Promise<void> {
+    this.#fail([], new BrokerUnavailableError('Kafka', 'was left before it was asked'))
     await atMost(this.#options.clock, GOODBYE_MS, this.#discard())
   }
 
@@ -106,7 +110,10 @@ export class Sender {
   async #ready(topic: string): Promise<KafkaProducer> {
     const { driver, prepare, confirmTimeoutMs } = this.#options
     if (!this.#prepared.has(topic)) {
+      const era = this.#era
       await prepare(topic)
+      // Too late: nobody would close a producer that is opened now.
+      if (era !== this.#era) throw new BrokerUnavailableError('Kafka', 'was left before it was asked')
       this.#prepared.add(topic)
     }
     this.#producer ??= driver.openProducer(confirmTimeoutMs)
@@ -127,6 +134,7 @@ export class Sender {
 
   async #discard(): Promise<void> {
     const producer = this.#producer
+    this.#era++
     this.#producer = null
     this.#prepared.clear()
     await producer?.then(

@@ -183,6 +183,45 @@ describe.skipIf(!server)('NATS JetStream', () => {
     expect(refused).toMatchObject({ code: 'BROKER_UNAVAILABLE' })
   })
 
+  it('what is too large for the stream, in body or headers, is refused alone', async () => {
+    const subjects = [`${stream}.>`]
+    await manager.streams.add({ name: stream, subjects, max_msg_size: 100_000 })
+    const bulky = event(new Uint8Array(100_000))
+    const wordy = EventEnvelope.create({
+      eventType: 'a',
+      payload: 1,
+      headers: { note: '"'.repeat(20_000) },
+    })
+    const [first, tooLarge, tooMuch, last] = await busOn(admin).send([event(), bulky, wordy, event()])
+    expect([first, last]).toEqual([null, null])
+    for (const refused of [tooLarge, tooMuch]) expect(refused).toMatchObject({ code: 'BROKER_REFUSED' })
+    expect(String(tooLarge)).toMatch(/10054/)
+    expect(String(tooMuch)).toMatch(/10097/)
+  })
+
+  it('a stream that is sealed is an outage', async () => {
+    const { config } = await manager.streams.add({ name: stream, subjects: [`${stream}.>`] })
+    await admin.request(`$JS.API.STREAM.UPDATE.${stream}`, JSON.stringify({ ...config, sealed: true }))
+    const [refused] = await busOn(admin).send([event()])
+    expect(refused).toMatchObject({ code: 'BROKER_UNAVAILABLE' })
+    expect(String(refused)).toMatch(/10109/)
+  })
+
+  it('an account that is full is an outage, and is over when there is room again', async () => {
+    const users = [{ user: 'u', password: 'p' }]
+    const accounts = { APP: { users, jetstream: { max_mem: 0, max_file: 100_000 } } }
+    const small = await startNats({ settings: { accounts } })
+    cleanups.push(() => small.stop())
+    const connection = await connectNats(small.url, { user: 'u', pass: 'p' })
+    cleanups.push(() => connection.close())
+    const bus = busOn(connection)
+    const answers = await bus.send(Array.from({ length: 4 }, () => event(new Uint8Array(40_000))))
+    expect(answers).toMatchObject([null, null, ...Array(2).fill({ code: 'BROKER_UNAVAILABLE' })])
+    expect(String(answers[2])).toMatch(/10002/)
+    await (await jetstreamManager(connection)).streams.purge(stream)
+    expect(await bus.send([event()])).toEqual([null])
+  })
+
   it('a stream that does not listen on its subjects is told from one that took the message', async () => {
     await manager.streams.add({ name: stream, subjects: [`${stream}-else.>`] })
     await manager.streams.add({ name: `${stream}-other`, subjects: [`${stream}.>`] })
@@ -316,7 +355,7 @@ describe.skipIf(!server)('NATS JetStream', () => {
       cleanups.push(() => guarded.stop())
     })
 
-    it('a type that may not be published is refused at once, and inboxes can have another prefix', async () => {
+    it('a right to publish that is missing is an outage, told at once, and inboxes can have another prefix', async () => {
       const login = { user: 'u', pass: 'p', inboxPrefix: 'mine' }
       const connection = await connectNats(guarded.url, login)
       cleanups.push(() => connection.close())
@@ -326,7 +365,8 @@ describe.skipIf(!server)('NATS JetStream', () => {
         event(2, 'secret.plan'),
       ])
       expect(taken).toBe(null)
-      expect(refused).toMatchObject({ code: 'BROKER_REFUSED' })
+      expect(refused).toMatchObject({ code: 'BROKER_UNAVAILABLE' })
+      expect(String(refused)).toContain('allow to publish to events.secret.plan')
     })
   })
 })

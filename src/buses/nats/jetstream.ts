@@ -8,6 +8,10 @@ const NANOS = 1_000_000
 const CONSUMER_NOT_FOUND = 10014
 const STREAM_NAME_IN_USE = 10058
 const STREAM_NOT_FOUND = 10059
+const MESSAGE_TOO_LARGE = 10054
+const HEADERS_TOO_LARGE = 10097
+/** All else that a stream answers to a message is about the stream, the account or the server, whatever its class. */
+const ABOUT_MESSAGE: readonly unknown[] = [MESSAGE_TOO_LARGE, HEADERS_TOO_LARGE]
 
 interface Reply {
   readonly error?: { readonly code: number; readonly err_code?: number; readonly description?: string }
@@ -88,7 +92,7 @@ export class JetStream {
   verdict(stream: string, answer: Answer | undefined): Error | null {
     if (answer === undefined || answer instanceof Error) return answer ?? new NobodyAnswers(stream)
     const reply = parse(answer.data)
-    if (reply.error) return refusal(reply.error)
+    if (reply.error) return refusal(reply.error, ABOUT_MESSAGE.includes(reply.error.err_code))
     if (reply.stream === stream) return null
     return new AftercommitError(
       'BROKER_REFUSED',
@@ -124,14 +128,14 @@ function parse(data: Uint8Array): Reply {
 }
 
 function accepted(reply: Reply): void {
-  if (reply.error) throw refusal(reply.error)
+  // From 500 on it is the server that cannot, for example for want of space.
+  if (reply.error) throw refusal(reply.error, reply.error.code < 500)
 }
 
-/** From 500 on it is the server that cannot, for example for want of space. */
-function refusal({ code, err_code, description }: NonNullable<Reply['error']>): Error {
+function refusal({ code, err_code, description }: NonNullable<Reply['error']>, isOurFault: boolean): Error {
   const what = `${description ?? 'no reason given'} (${err_code ?? code})`
-  if (code >= 500) return new BrokerUnavailableError(BROKER, `takes nothing now: ${what}`)
-  return new AftercommitError('BROKER_REFUSED', `NATS has refused: ${what}.`)
+  if (isOurFault) return new AftercommitError('BROKER_REFUSED', `NATS has refused: ${what}.`)
+  return new BrokerUnavailableError(BROKER, `takes nothing now: ${what}`)
 }
 
 function leaseOf(name: string, takeoverMs: number, config: Readonly<Record<string, unknown>>): number {

@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto'
 import type { Clock } from '../../core/clock.js'
-import { AftercommitError, BrokerUnavailableError } from '../../core/errors.js'
+import { BrokerUnavailableError } from '../../core/errors.js'
 
 export interface NatsHeaders extends Iterable<[string, string[]]> {
   readonly code: number
@@ -220,13 +220,11 @@ export class NatsLine {
     for (const listener of [...this.#listeners]) listener.onUp()
   }
 
-  /** The server says so on the connection, and sends no answer. */
+  /** The server says so on the connection, and sends no answer. A right can be given back: no message is to blame. */
   #refused(error: unknown): void {
     const { operation, subject } = (error ?? {}) as { operation?: unknown; subject?: unknown }
     if (operation !== 'publish') return
-    const refusal = new AftercommitError('BROKER_REFUSED', `NATS does not allow to publish to ${subject}.`, {
-      cause: error,
-    })
+    const refusal = new BrokerUnavailableError(BROKER, `does not allow to publish to ${subject}`, error)
     for (const asked of [...this.#asked.values()]) if (asked.subject === subject) asked.settle(refusal)
   }
 

@@ -118,22 +118,30 @@ export class RabbitmqConsumption implements Consumption {
   async #open(): Promise<void> {
     const { link, exchange, queue, deadQueue, types, singleActive, maxUnanswered } = this.#options
     const connection = await link.open()
-    await ensureExchange(connection, exchange)
-    await ensureQueue(connection, queue, { singleActive, onOther: (reason) => this.#sayOther(reason) })
-    await ensureQueue(connection, deadQueue)
-    await bindQueue(connection, queue, exchange, [...new Set(types.map(bindingOf))])
-    const channel = await connection.createChannel()
+    // amqplib waits for ever where a connection has gone silent.
+    const answer = <T>(work: Promise<T>) => link.answer(connection, work)
+    const onOther = (reason: unknown) => this.#sayOther(reason)
+    await answer(ensureExchange(connection, exchange))
+    await answer(ensureQueue(connection, queue, { singleActive, onOther }))
+    await answer(ensureQueue(connection, deadQueue))
+    await answer(bindQueue(connection, queue, exchange, [...new Set(types.map(bindingOf))]))
+    const channel = await answer(connection.createChannel())
     const session: Session = { connection, channel, held: new Map(), consumerTag: undefined, isOver: false }
     let reason: unknown
     channel.on('error', (error) => {
       reason = error
     })
     channel.on('close', () => this.#lose(session, reason))
-    await channel.prefetch(Math.min(maxUnanswered, MAX_PREFETCH))
-    if (this.#isPaused) return void (await channel.close())
+    await answer(channel.prefetch(Math.min(maxUnanswered, MAX_PREFETCH)))
+    if (this.#isPaused) return void (await answer(channel.close()))
     this.#session = session
-    const { consumerTag } = await channel.consume(queue, (delivery) => this.#take(session, delivery))
-    session.consumerTag = consumerTag
+    const consuming = channel.consume(queue, (delivery) => this.#take(session, delivery))
+    try {
+      session.consumerTag = (await answer(consuming)).consumerTag
+    } catch (error) {
+      this.#lose(session, error)
+      throw error
+    }
   }
 
   #take(session: Session, delivery: AmqpDelivery | null): void {

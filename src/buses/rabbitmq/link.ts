@@ -115,6 +115,14 @@ export class Link {
     if (this.#open?.connection === connection) this.#open.end ??= { reason }
   }
 
+  /** What the broker answers on this connection. One that does not answer in time is dropped, unless that is expected. */
+  async answer<T>(connection: AmqpConnection, work: Promise<T>, limitMs = CONNECT_MS): Promise<T> {
+    const isAnswered = await inTime(this.#clock, work, limitMs)
+    if (isAnswered) return work
+    if (this.blocked === undefined) this.drop(connection, new Error(`no answer within ${limitMs} ms`))
+    throw new BrokerUnavailableError('RabbitMQ', `does not answer within ${limitMs} ms`)
+  }
+
   /** Who waits for a connection is turned away; the next `open` makes another one. */
   async close(): Promise<void> {
     this.#abort?.()

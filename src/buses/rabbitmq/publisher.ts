@@ -1,5 +1,5 @@
 import type { Clock, Timer } from '../../core/clock.js'
-import { AftercommitError } from '../../core/errors.js'
+import { AftercommitError, BrokerUnavailableError } from '../../core/errors.js'
 import type { AmqpConfirmChannel, AmqpConnection, AmqpMessage } from './link.js'
 
 /** A message on its way into an exchange. */
@@ -18,6 +18,17 @@ const MAX_HEADER_BYTES = 65_536
 /** Of a frame: what there is besides the headers, at most. */
 const OTHER_BYTES = 2_048
 
+/** It has no answer yet. */
+const LATE: unique symbol = Symbol('late')
+
+interface Call {
+  readonly parcels: readonly Parcel[]
+  /** Nobody waits for it any more. */
+  isOver: boolean
+  /** The first one counts. */
+  answer(at: number, outcome: unknown): void
+}
+
 interface PublisherOptions {
   readonly clock: Clock
   /** Nothing was confirmed for so long although something should be. */
@@ -28,7 +39,7 @@ interface PublisherOptions {
 /** A channel with confirms. It ends with the first thing that the broker refuses on it. */
 export class Publisher {
   readonly connection: AmqpConnection
-  /** Why the broker has closed it; undefined when it has not, or when the connection broke. */
+  /** Why it is of no use any more: of the broker or of amqplib; undefined when it is, or when the connection broke. */
   refusal: unknown
   isClosed = false
   readonly #channel: AmqpConfirmChannel
@@ -63,32 +74,48 @@ export class Publisher {
     return new Publisher(connection, await connection.createConfirmChannel(), options)
   }
 
-  /** Resolves when each of them has its answer: null, RETURNED, or what went wrong. */
-  publishAll(parcels: readonly Parcel[]): Promise<unknown[]> {
-    const answers: unknown[] = new Array(parcels.length).fill(null)
+  /**
+   * Resolves when each of them has its answer: null, RETURNED, or what went wrong. Those that have none after `limitMs` are
+   * answered with BrokerUnavailableError, and are not written any more.
+   */
+  publishAll(parcels: readonly Parcel[], limitMs: number): Promise<unknown[]> {
+    const answers: unknown[] = new Array(parcels.length).fill(LATE)
     if (parcels.length === 0) return Promise.resolve(answers)
     return new Promise((resolve) => {
-      let left = parcels.length
-      const answer = (at: number, outcome: unknown) => {
-        answers[at] = outcome
-        if (--left === 0) resolve(answers)
+      const call: Call = { parcels, isOver: false, answer: () => {} }
+      const end = () => {
+        call.isOver = true
+        timer.cancel()
+        resolve(answers.map((answer) => (answer === LATE ? lateError() : answer)))
       }
-      this.#turn = this.#turn.then(() => this.#writeAll(parcels, answer))
+      const timer = this.#options.clock.setTimer(end, limitMs)
+      let left = parcels.length
+      call.answer = (at, outcome) => {
+        if (answers[at] !== LATE) return
+        answers[at] = outcome
+        if (--left === 0) end()
+      }
+      this.#turn = this.#turn.then(() => this.#writeAll(call))
     })
+  }
+
+  get isOpen(): boolean {
+    return !this.isClosed && this.refusal === undefined
   }
 
   async close(): Promise<void> {
     if (!this.isClosed) await this.#channel.close()
   }
 
-  async #writeAll(parcels: readonly Parcel[], answer: (at: number, outcome: unknown) => void): Promise<void> {
-    for (const [at, parcel] of parcels.entries()) {
+  async #writeAll(call: Call): Promise<void> {
+    for (const [at, parcel] of call.parcels.entries()) {
+      if (call.isOver) return
       try {
         this.#checkSize(parcel)
-        const hasRoom = this.#write(parcel, (outcome) => answer(at, outcome))
+        const hasRoom = this.#write(parcel, (outcome) => call.answer(at, outcome))
         if (!hasRoom) await this.#drained()
       } catch (error) {
-        answer(at, error instanceof RangeError ? tooLong() : error)
+        call.answer(at, error instanceof RangeError ? tooLong() : error)
       }
     }
   }
@@ -96,14 +123,31 @@ export class Publisher {
   #write(parcel: Parcel, answer: (outcome: unknown) => void): boolean {
     const { exchange, routingKey, properties, body } = parcel
     const content = Buffer.from(body.buffer, body.byteOffset, body.byteLength)
-    const hasRoom = this.#channel.publish(exchange, routingKey, content, properties, (error) => {
+    const confirm = (error: unknown) => {
       this.#unconfirmed--
       this.#confirmed++
       answer(error ?? (this.#returned.size > 0 && this.#wasReturned(parcel) ? RETURNED : null))
-    })
+    }
+    // As amqplib says it of a closed channel.
+    if (this.refusal !== undefined) throw new Error('channel closed')
     this.#unconfirmed++
+    let hasRoom = false
+    try {
+      hasRoom = this.#channel.publish(exchange, routingKey, content, properties, confirm)
+    } catch (error) {
+      this.#abandon(error)
+      throw error
+    }
     if (!this.#watch) this.#watchLater()
     return hasRoom
+  }
+
+  /** Some versions of amqplib count what they could not write: from here on they would confirm the wrong ones. */
+  #abandon(reason: unknown): void {
+    this.#unconfirmed--
+    if (this.isClosed) return
+    this.refusal ??= reason
+    this.close().catch(() => {})
   }
 
   /** The broker says so before it confirms. */
@@ -140,19 +184,29 @@ export class Publisher {
     this.#watch.unref?.()
   }
 
-  /** The broker would close the connection of whoever sends more. */
+  /** The broker would close the connection of whoever sends more, and amqplib fails. */
   #checkSize({ properties }: Parcel): void {
-    if (this.#frameBytes > MAX_HEADER_BYTES + OTHER_BYTES) return
-    let bytes = OTHER_BYTES
-    for (const [name, value] of Object.entries(properties.headers ?? {}))
-      bytes += name.length + 6 + Buffer.byteLength(String(value))
-    if (bytes > this.#frameBytes) throw tooLong()
+    const headers = properties.headers ?? {}
+    const limit = Math.min(MAX_HEADER_BYTES, this.#frameBytes - OTHER_BYTES)
+    // A character of UTF-16 has three bytes at most.
+    if (bytesOf(headers, (text) => text.length * 3) <= limit) return
+    if (bytesOf(headers, Buffer.byteLength) > limit) throw tooLong()
   }
+}
+
+function bytesOf(headers: object, lengthOf: (text: string) => number): number {
+  let bytes = 4
+  for (const [name, value] of Object.entries(headers)) bytes += 6 + lengthOf(name) + lengthOf(String(value))
+  return bytes
 }
 
 function keyOf({ fields, properties }: Pick<AmqpMessage, 'fields' | 'properties'>): string {
   const { messageId } = properties as { readonly messageId?: unknown }
   return `${fields.exchange} ${fields.routingKey} ${messageId}`
+}
+
+export function lateError(): BrokerUnavailableError {
+  return new BrokerUnavailableError('RabbitMQ', 'has not confirmed in time')
 }
 
 function tooLong(): AftercommitError {

@@ -3,9 +3,9 @@ import type { ConsumeOptions, Consumption, OutgoingMessage, Transport } from '..
 import { causesOf } from '../../core/causes.js'
 import { AftercommitError, BrokerUnavailableError } from '../../core/errors.js'
 import { RabbitmqConsumption } from './consumption.js'
-import { type AmqpConnection, type Connect, inTime, Link } from './link.js'
+import { type Connect, inTime, Link } from './link.js'
 import { burialOf, propertiesOf, routingKeyOf, shortened } from './message.js'
-import { type Parcel, Publisher, RETURNED } from './publisher.js'
+import { lateError, type Parcel, Publisher, RETURNED } from './publisher.js'
 import { ensureExchange, ensureQueue } from './topology.js'
 
 export interface RabbitmqTransportOptions {
@@ -17,6 +17,11 @@ export interface RabbitmqTransportOptions {
 
 const BROKER = 'RabbitMQ'
 const ACCESS_REFUSED = 403
+const NOT_FOUND = 404
+/** Of the time that the caller waits: what is known by then is answered, and what is not is left for another time. */
+const TIMELY = 0.8
+/** Refusals that could not be told yet: their number has no bound. */
+const MAX_REFUSED = 10_000
 /** Types that were said to have no queue: their number has no bound. */
 const MAX_SAID = 1_000
 
@@ -27,6 +32,8 @@ export class RabbitmqTransport implements Transport {
   /** Its own, since a broker that is short of memory stops reading from who publishes. */
   readonly #link: Link
   readonly #saidUnrouted = new Set<string>()
+  /** By message id: those of calls that ran out of time. So a batch that is refused for the most part gets on. */
+  readonly #refused = new Map<unknown, unknown>()
   #publisher: Publisher | null = null
   #opening: Promise<Publisher> | null = null
 
@@ -46,20 +53,17 @@ export class RabbitmqTransport implements Transport {
         properties: propertiesOf(message, unrouted !== 'drop'),
       }),
     )
-    const answers = await this.#publish(parcels)
+    const deadline = this.#deadline()
+    const answers = await this.#publish(parcels, deadline)
     const returned = parcels.filter((_, at) => answers[at] === RETURNED)
-    return returned.length === 0 ? answers : this.#unrouted(parcels, answers, returned)
+    return returned.length === 0 ? answers : this.#unrouted(parcels, answers, returned, deadline)
   }
 
   async check(): Promise<void> {
-    const { settings, exchange } = this.#options
     const connection = await this.#link.open()
     this.#refuseBlocked()
-    const answer = ensureExchange(connection, exchange)
     // Before the caller gives up: then there is another connection when it asks again.
-    const limitMs = settings.confirmTimeoutMs * 0.8
-    if (!(await inTime(settings.clock, answer, limitMs))) this.#drop(connection)
-    await answer
+    await this.#link.answer(connection, ensureExchange(connection, this.#options.exchange), this.#limitMs)
   }
 
   isUnavailable(error: unknown): boolean {
@@ -97,46 +101,100 @@ export class RabbitmqTransport implements Transport {
   }
 
   /** Null, RETURNED, or what went wrong: a BrokerUnavailableError where it is not the message. */
-  async #publish(parcels: readonly Parcel[]): Promise<unknown[]> {
+  async #publish(parcels: readonly Parcel[], deadline: number): Promise<unknown[]> {
     const publisher = await this.#open()
     this.#refuseBlocked()
-    const answers = await publisher.publishAll(parcels)
-    if (publisher.refusal) return this.#publishSingly(parcels, answers)
+    const answers = await publisher.publishAll(parcels, this.#leftMs(deadline))
+    if (publisher.refusal) return this.#publishApart(parcels, answers, publisher, deadline)
     return answers.map((answer) => this.#explain(answer))
   }
 
   /**
    * The broker has closed the channel because of one of them, or of one of somebody else; it has looked at none that came
-   * later. So they go again, one after the other, on a channel that nobody else uses: then it is clear whose fault it is.
+   * later. So they go again, in order, on a channel that nobody else uses, in groups that are halved where one is refused,
+   * until it is clear whose fault it is.
    */
-  async #publishSingly(parcels: readonly Parcel[], answers: unknown[]): Promise<unknown[]> {
-    let publisher: Publisher | undefined
-    let down: unknown
-    for (const [at, parcel] of parcels.entries()) {
-      if (!isLost(answers[at])) continue
-      if (!down) {
-        try {
-          if (!publisher || publisher.isClosed) publisher = await this.#openPublisher()
-          const [answer] = await publisher.publishAll([parcel])
-          answers[at] = this.#explain(publisher.refusal ? explainRefusal(publisher.refusal) : answer)
-        } catch (error) {
-          answers[at] = error
-        }
-        if (answers[at] instanceof BrokerUnavailableError) down = answers[at]
-      } else answers[at] = down
+  async #publishApart(
+    parcels: readonly Parcel[],
+    answers: unknown[],
+    refused: Publisher,
+    deadline: number,
+  ): Promise<unknown[]> {
+    const idOf = (at: number) => parcels[at]?.properties.messageId
+    const lost = [...parcels.keys()].filter((at) => isLost(answers[at]))
+    const maxBytes = maxBytesOf(refused.refusal)
+    for (const at of lost) {
+      const isTooLarge = (parcels[at] as Parcel).body.byteLength > maxBytes
+      answers[at] = isTooLarge ? refused.refusal : (this.#refused.get(idOf(at)) ?? answers[at])
     }
-    await publisher?.close().catch(() => {})
-    return answers
+    const suspects = lost.filter((at) => isLost(answers[at]))
+    await this.#settle(suspects, parcels, answers, refused, deadline)
+    // The caller takes one of these for an outage, and all of them come again.
+    const isDown = answers.some((answer) => answer instanceof BrokerUnavailableError)
+    if (this.#refused.size > MAX_REFUSED) this.#refused.clear()
+    for (const at of lost) {
+      if (!isDown) this.#refused.delete(idOf(at))
+      else if (isRefusal(answers[at])) this.#refused.set(idOf(at), answers[at])
+    }
+    return answers.map((answer) => this.#explain(answer))
+  }
+
+  /** Each gets its answer. Never rejects. */
+  async #settle(
+    all: readonly number[],
+    parcels: readonly Parcel[],
+    answers: unknown[],
+    refused: Publisher,
+    deadline: number,
+  ): Promise<void> {
+    let rest = all
+    let publisher = refused
+    let opening: Promise<Publisher> | undefined
+    // One of the first so many is refused; where that is not known, groups grow.
+    let suspects = rest.length
+    let grown = 1
+    try {
+      while (rest.length > 0) {
+        const group = rest.slice(0, suspects > 0 ? Math.ceil(suspects / 2) : grown)
+        opening = this.#reopen(publisher)
+        publisher = await this.#before(deadline, opening)
+        const sent = group.map((at) => parcels[at] as Parcel)
+        const outcomes = await publisher.publishAll(sent, this.#leftMs(deadline))
+        const { refusal } = publisher
+        const again: number[] = []
+        for (const [n, at] of group.entries()) {
+          const isRefused = refusal && isLost(outcomes[n])
+          if (isRefused && group.length > 1) again.push(at)
+          else answers[at] = this.#explain(isRefused ? explainRefusal(refusal) : outcomes[n])
+        }
+        rest = [...again, ...rest.slice(group.length)]
+        suspects = refusal ? again.length : Math.max(0, suspects - group.length)
+        grown = refusal ? 1 : grown * 2
+        const down = group.map((at) => answers[at]).find((answer) => answer instanceof BrokerUnavailableError)
+        if (down) throw down
+      }
+    } catch (error) {
+      for (const at of rest) answers[at] = error
+    } finally {
+      opening?.then((last) => last.close()).catch(() => {})
+    }
+  }
+
+  async #reopen(publisher: Publisher): Promise<Publisher> {
+    if (publisher.isOpen) return publisher
+    const { code } = (publisher.refusal ?? {}) as { readonly code?: unknown }
+    return this.#openPublisher(code === NOT_FOUND)
   }
 
   async #unrouted(
     parcels: readonly Parcel[],
     answers: unknown[],
     returned: readonly Parcel[],
+    deadline: number,
   ): Promise<unknown[]> {
     const { exchange, unrouted } = this.#options
     for (const { routingKey } of returned) this.#sayUnrouted(routingKey)
-    const kept = unrouted === 'keep' ? await this.#putAll(`${exchange}.unrouted`, returned) : []
+    const kept = unrouted === 'keep' ? await this.#putAll(`${exchange}.unrouted`, returned, deadline) : []
     const outcomes = new Map(
       returned.map((parcel, at) => [
         parcel,
@@ -147,16 +205,24 @@ export class RabbitmqTransport implements Transport {
   }
 
   /** Straight into a queue, which is made where it is missing. */
-  async #putAll(queue: string, parcels: readonly Pick<Parcel, 'body' | 'properties'>[]): Promise<unknown[]> {
+  async #putAll(
+    queue: string,
+    parcels: readonly Pick<Parcel, 'body' | 'properties'>[],
+    deadline = this.#deadline(),
+  ): Promise<unknown[]> {
     try {
-      await ensureQueue(await this.#link.open(), queue)
+      const connection = await this.#link.open()
+      await this.#before(
+        deadline,
+        this.#link.answer(connection, ensureQueue(connection, queue), this.#limitMs),
+      )
       const addressed = parcels.map(({ body, properties }) => ({
         exchange: '',
         routingKey: queue,
         body,
         properties,
       }))
-      const answers = await this.#publish(addressed)
+      const answers = await this.#publish(addressed, deadline)
       // Deleted between the two.
       return answers.map((answer) => (answer === RETURNED ? unroutedError('', queue) : answer))
     } catch (error) {
@@ -174,7 +240,7 @@ export class RabbitmqTransport implements Transport {
   }
 
   async #open(): Promise<Publisher> {
-    if (this.#publisher && !this.#publisher.isClosed) return this.#publisher
+    if (this.#publisher?.isOpen) return this.#publisher
     if (!this.#opening) {
       const opening = this.#openPublisher()
       this.#opening = opening
@@ -192,24 +258,44 @@ export class RabbitmqTransport implements Transport {
     return this.#opening
   }
 
-  async #openPublisher(): Promise<Publisher> {
+  async #openPublisher(needsExchange = true): Promise<Publisher> {
     const { settings, exchange } = this.#options
     const connection = await this.#link.open()
     try {
-      await ensureExchange(connection, exchange)
-      return await Publisher.open(connection, {
+      if (needsExchange)
+        await this.#link.answer(connection, ensureExchange(connection, exchange), this.#limitMs)
+      const opening = Publisher.open(connection, {
         clock: settings.clock,
         silenceMs: settings.confirmTimeoutMs,
-        // Its socket is not read while it is blocked: then silence says nothing.
-        onSilence: () => this.#link.blocked === undefined && this.#drop(connection),
+        onSilence: () => {
+          // Its socket is not read while it is blocked: then silence says nothing.
+          if (this.#link.blocked === undefined)
+            this.#link.drop(connection, new Error('no answer for too long'))
+        },
       })
+      return await this.#link.answer(connection, opening, this.#limitMs)
     } catch (error) {
       throw new BrokerUnavailableError(BROKER, 'cannot be used', this.#link.lastReason ?? error)
     }
   }
 
-  #drop(connection: AmqpConnection): void {
-    this.#link.drop(connection, new Error(`no answer for too long`))
+  get #limitMs(): number {
+    return this.#options.settings.confirmTimeoutMs * TIMELY
+  }
+
+  #deadline(): number {
+    return this.#options.settings.clock.monotonic() + this.#limitMs
+  }
+
+  #leftMs(deadline: number): number {
+    const ms = deadline - this.#options.settings.clock.monotonic()
+    if (ms <= 0) throw lateError()
+    return ms
+  }
+
+  async #before<T>(deadline: number, work: Promise<T>): Promise<T> {
+    if (!(await inTime(this.#options.settings.clock, work, this.#leftMs(deadline)))) throw lateError()
+    return work
   }
 
   #refuseBlocked(): void {
@@ -238,6 +324,17 @@ function explainRefusal(refusal: unknown): unknown {
   const { code, message } = refusal as { readonly code?: unknown; readonly message?: unknown }
   if (code !== ACCESS_REFUSED || String(message).includes('access to topic')) return refusal
   return new BrokerUnavailableError(BROKER, 'does not let this user publish', refusal)
+}
+
+/** The broker says it with the refusal: then it is clear at once who is too large, and nobody has to be tried. */
+function maxBytesOf(refusal: unknown): number {
+  const { message } = refusal as { readonly message?: unknown }
+  const [, bytes] = /larger than (?:configured )?max size (\d+)/.exec(String(message)) ?? []
+  return bytes === undefined ? Number.POSITIVE_INFINITY : Number(bytes)
+}
+
+function isRefusal(answer: unknown): boolean {
+  return answer !== null && answer !== RETURNED && !(answer instanceof BrokerUnavailableError)
 }
 
 function unroutedError(exchange: string, routingKey: string): AftercommitError {

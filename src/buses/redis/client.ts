@@ -160,8 +160,10 @@ export class Calls {
 
   /** Sent before it returns when the client is connected, so that calls keep their order. */
   async call(args: readonly Argument[], patienceMs = this.#patienceMs): Promise<unknown> {
-    if (this.#connection.isConnecting()) await within(this.#clock, patienceMs, this.#whenReady())
-    return within(this.#clock, patienceMs, this.#connection.call(args))
+    if (!this.#connection.isConnecting()) return within(this.#clock, patienceMs, this.#connection.call(args))
+    const lateAt = this.#clock.monotonic() + patienceMs
+    await within(this.#clock, patienceMs, this.#whenReady())
+    return within(this.#clock, lateAt - this.#clock.monotonic(), this.#connection.call(args))
   }
 
   /** One listener for all who wait. */

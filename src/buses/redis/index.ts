@@ -1,7 +1,7 @@
 import { BrokerBus } from '../../bus/broker-bus.js'
 import { type BusOptions, type BusSettings, busSettingsOf, checkBrokerName } from '../../bus/settings.js'
 import type { ConsumeOptions, Consumption, OutgoingMessage, Transport } from '../../bus/transport.js'
-import { AftercommitError, BrokerUnavailableError } from '../../core/errors.js'
+import { AftercommitError } from '../../core/errors.js'
 import { whole } from '../../core/settings.js'
 import {
   BROKER,
@@ -13,8 +13,7 @@ import {
   type RedisClient,
 } from './client.js'
 import { RedisConsumption } from './consumption.js'
-import { fieldsOf, pack } from './message.js'
-import { SEND } from './scripts.js'
+import { RedisSender } from './sender.js'
 
 export type { IoRedisClient, NodeRedisClient, RedisClient } from './client.js'
 
@@ -48,49 +47,23 @@ interface RedisSettings extends BusSettings {
   readonly maxLength: string
 }
 
-/** More does not go with one command: the server does nothing else meanwhile. */
-const BATCH_BYTES = 1_000_000
-
 class RedisTransport implements Transport {
   readonly broker = BROKER
   readonly #connection: Connection
   readonly #settings: RedisSettings
   readonly #calls: Calls
+  readonly #sender: RedisSender
   readonly #consumptions = new Set<RedisConsumption>()
 
   constructor(connection: Connection, settings: RedisSettings) {
     this.#connection = connection
     this.#settings = settings
     this.#calls = new Calls(connection, settings.clock, settings.confirmTimeoutMs)
+    this.#sender = new RedisSender({ ...settings, calls: this.#calls })
   }
 
-  /**
-   * One command for all of them: clients that connect again keep some commands and drop others, and then messages would
-   * overtake each other. Only very large ones need several, one after the other.
-   */
-  async send(messages: readonly OutgoingMessage[]): Promise<readonly (unknown | null)[]> {
-    const { clock, confirmTimeoutMs } = this.#settings
-    const lateAt = clock.monotonic() + confirmTimeoutMs
-    const answers: (unknown | null)[] = []
-    while (answers.length < messages.length) {
-      const batch = batchFrom(messages, answers.length)
-      const failed = clock.monotonic() > lateAt ? TOO_LATE : await this.#sendBatch(batch, answers)
-      if (failed !== null) answers.push(...messages.slice(answers.length).map(() => failed))
-    }
-    return answers
-  }
-
-  /** Notes those that were taken; answers why the next one was not, or null. Never rejects. */
-  async #sendBatch(batch: readonly OutgoingMessage[], answers: unknown[]): Promise<unknown | null> {
-    const { stream, maxLength } = this.#settings
-    const args = ['EVAL', SEND, '1', stream, maxLength, pack(batch.map(fieldsOf))]
-    try {
-      const [sent, error] = (await this.#calls.call(args)) as [number, Buffer?]
-      for (let n = 0; n < Number(sent); n++) answers.push(null)
-      return error === undefined ? null : new AftercommitError('BROKER_REFUSED', String(error))
-    } catch (error) {
-      return error
-    }
+  send(messages: readonly OutgoingMessage[]): Promise<readonly (unknown | null)[]> {
+    return this.#sender.send(messages)
   }
 
   /** A write that Redis refuses as such, after all that could make it refuse other writes. */
@@ -133,15 +106,4 @@ class RedisTransport implements Transport {
   async close(): Promise<void> {
     await Promise.all([...this.#consumptions].map((consumption) => consumption.close()))
   }
-}
-
-const TOO_LATE = new BrokerUnavailableError(BROKER, 'has not answered in time')
-
-/** At least one. */
-function batchFrom(messages: readonly OutgoingMessage[], from: number): readonly OutgoingMessage[] {
-  let bytes = 0
-  let to = from
-  do bytes += (messages[to++] as OutgoingMessage).body.byteLength
-  while (to < messages.length && bytes < BATCH_BYTES)
-  return messages.slice(from, to)
 }

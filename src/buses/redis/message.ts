@@ -25,14 +25,16 @@ const ARRAY_32 = 0xdd
 const TEXT_32 = 0xdb
 const HEAD_BYTES = 5
 
+/** What one message takes of all that are packed together. */
+export function packedBytes(fields: Fields): number {
+  let bytes = HEAD_BYTES
+  for (const field of fields) bytes += HEAD_BYTES + Buffer.byteLength(field)
+  return bytes
+}
+
 /** MessagePack in its simplest forms. One long argument costs the clients far less than many short ones. */
-export function pack(messages: readonly Fields[]): Buffer {
-  let size = HEAD_BYTES
-  for (const fields of messages) {
-    size += HEAD_BYTES
-    for (const field of fields) size += HEAD_BYTES + Buffer.byteLength(field)
-  }
-  const packed = Buffer.allocUnsafe(size)
+export function pack(messages: readonly Fields[], bytes: number): Buffer {
+  const packed = Buffer.allocUnsafe(HEAD_BYTES + bytes)
   let at = 0
   const head = (kind: number, length: number) => {
     packed[at] = kind

@@ -1,0 +1,192 @@
+import { connect } from 'amqplib'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { startProxy } from '../../../test/support/proxy.js'
+import { hasRabbitmq, type RabbitmqServer, startRabbitmq } from '../../../test/support/rabbitmq.js'
+import { until } from '../../../test/support/waiting.js'
+import { EventEnvelope } from '../../core/envelope.js'
+import { silentLogger } from '../../observe/logger.js'
+import { type BrokerBus, type RabbitmqBusOptions, rabbitmqBus } from './index.js'
+
+const MAX_MESSAGE = 100_000
+
+const event = (init: Partial<Parameters<typeof EventEnvelope.create>[0]> = {}) =>
+  EventEnvelope.create({ eventType: 'order.placed', payload: { total: 42 }, ...init })
+
+const large = { payload: 'x'.repeat(MAX_MESSAGE + 1) }
+const forbidden = { eventType: 'secret.told' }
+
+const codesOf = (answers: readonly unknown[]) =>
+  answers.map((answer) => (answer === null ? null : ((answer as { code?: unknown }).code ?? String(answer))))
+
+// These change settings of the broker, so that they need one of their own, whatever AMQP_URL says.
+describe.skipIf(!hasRabbitmq())('what RabbitMQ refuses', () => {
+  let server: RabbitmqServer
+  let exchange: string
+  let count = 0
+  let ends: (() => Promise<unknown>)[] = []
+
+  beforeAll(async () => {
+    server = await startRabbitmq({ settings: { max_message_size: MAX_MESSAGE } })
+    await server.control('add_user', 'limited', 'secret')
+    await server.control('set_permissions', 'limited', '.*', '.*', '.*')
+  })
+
+  afterAll(async () => {
+    await server?.stop()
+  })
+
+  beforeEach(() => {
+    exchange = `shop-${++count}`
+  })
+
+  afterEach(async () => {
+    for (const end of ends.reverse()) await end()
+    ends = []
+  })
+
+  const busOf = (options: RabbitmqBusOptions = {}, url = server.url): BrokerBus => {
+    const bus = rabbitmqBus(() => connect(url), { exchange, logger: silentLogger, ...options })
+    ends.push(() => bus.stop())
+    return bus
+  }
+
+  /** Started; what it gets is in the list. */
+  const consumerOf = async (options: RabbitmqBusOptions = {}, type = '*', url = server.url) => {
+    const got: EventEnvelope[] = []
+    const bus = busOf({ group: 'billing', ...options }, url)
+    bus.subscribe(type, { name: 'note', handle: (one) => void got.push(one) })
+    await bus.start()
+    return { bus, got }
+  }
+
+  /** The URL of one who may publish what begins with `order`. */
+  const limitedUser = async () => {
+    await server.control('set_topic_permissions', 'limited', exchange, '^order', '.*')
+    return server.url.replace('guest:guest', 'limited:secret')
+  }
+
+  /** Connected, to a broker that is so far away. */
+  const distant = async (ms: number, confirmTimeoutMs: number, url: string) => {
+    const proxy = await startProxy(url)
+    ends.push(() => proxy.close())
+    const bus = busOf({ confirmTimeoutMs }, proxy.url)
+    await bus.check()
+    proxy.delay(ms)
+    return { proxy, bus }
+  }
+
+  /** With the order of amqplib 0.10: first the callback is noted, then the message is encoded, which may fail. */
+  const countingFirst = (unwritable?: string) => {
+    const connectOld = async () => {
+      const model = await connect(server.url)
+      const create = model.createConfirmChannel.bind(model)
+      model.createConfirmChannel = async () => {
+        const channel = await create()
+        const old = channel as unknown as { pushConfirmCallback(callback: unknown): void }
+        const note = old.pushConfirmCallback.bind(channel)
+        const publish = channel.publish.bind(channel)
+        channel.publish = (exchange, routingKey, content, options, callback) => {
+          note(callback)
+          old.pushConfirmCallback = () => {}
+          if (options?.messageId === unwritable) throw new RangeError('out of range')
+          return publish(exchange, routingKey, content, options)
+        }
+        return channel
+      }
+      return model
+    }
+    const bus = rabbitmqBus(connectOld, { exchange, logger: silentLogger })
+    ends.push(() => bus.stop())
+    return bus
+  }
+
+  it('is told of the one that is too large; those around it arrive', async () => {
+    const { got } = await consumerOf()
+    const bus = busOf()
+    const tooLarge = event(large)
+    const events = [event(), event(), tooLarge, event(), event()]
+    const [answers, others] = await Promise.all([bus.send(events), bus.send([event(), event()])])
+    expect(codesOf(answers)).toEqual([null, null, 406, null, null])
+    expect(others).toEqual([null, null])
+    expect((answers[2] as Error).message).toMatch(/larger than configured max size/)
+    await until('the others have come', () => new Set(got.map((one) => one.eventId)).size === 6)
+    expect(got.map((one) => one.eventId)).not.toContain(tooLarge.eventId)
+  })
+
+  it.each([
+    ['a forbidden one before all the others', 403, forbidden, (at: number) => at === 0],
+    ['a forbidden one after all the others', 403, forbidden, (at: number) => at === 999],
+    ['one of twenty is too large', 406, large, (at: number) => at % 20 === 5],
+  ])('is found without a round trip for each of the others: %s', async (_, code, what, isRefused) => {
+    const { got } = await consumerOf()
+    const { proxy, bus } = await distant(10, 15_000, what === forbidden ? await limitedUser() : server.url)
+    const events = Array.from({ length: 1_000 }, (_, at) => event(isRefused(at) ? what : {}))
+    const answers = await bus.send(events)
+    expect(codesOf(answers)).toEqual(events.map((_, at) => (isRefused(at) ? code : null)))
+    const wanted = events.filter((_, at) => !isRefused(at)).map((one) => one.eventId)
+    await until('the others have come', () => new Set(got.map((one) => one.eventId)).size === wanted.length)
+    // Also those that came twice are in order.
+    expect([...new Set(got.map((one) => one.eventId))]).toEqual(wanted)
+    expect(proxy.accepted).toBe(1)
+  })
+
+  it('is told piece by piece where there is no time for all: what was confirmed counts', async () => {
+    await (await consumerOf()).bus.stop()
+    const { bus } = await distant(10, 1_000, await limitedUser())
+    const isForbidden = (at: number) => at < 15
+    const events = Array.from({ length: 18 }, (_, at) => event(isForbidden(at) ? forbidden : {}))
+    const settled = new Map<string, unknown>()
+    let calls = 0
+    let left = events
+    // As a relay does: what has no answer of its own comes again.
+    while (left.length > 0 && calls++ < 60) {
+      const answers = codesOf(await bus.send(left))
+      const isOver = (at: number) => answers[at] !== 'BROKER_UNAVAILABLE'
+      for (const [at, one] of left.entries()) if (isOver(at)) settled.set(one.eventId, answers[at])
+      left = left.filter((_, at) => !isOver(at))
+    }
+    expect(events.map((one) => settled.get(one.eventId))).toEqual(
+      events.map((_, at) => (isForbidden(at) ? 403 : null)),
+    )
+    expect(calls).toBeGreaterThan(1)
+  })
+
+  it('is told of headers that do not fit by an amqplib that counts before it writes', async () => {
+    const { got } = await consumerOf()
+    const long = event({ headers: { long: 'x'.repeat(65_500) } })
+    const answers = await countingFirst().send([event(), long, event()])
+    expect(codesOf(answers)).toEqual([null, 'EVENT_TOO_LARGE', null])
+    await until('the others have come', () => got.length === 2)
+  })
+
+  it('is also what amqplib cannot write: nothing that was not sent counts as confirmed', async () => {
+    const { got } = await consumerOf()
+    const bad = event()
+    const bus = countingFirst(bad.eventId)
+    const events = [event(), bad, event(), event()]
+    const [answers, others] = await Promise.all([bus.send(events), bus.send([event()])])
+    expect(codesOf(answers)).toEqual([null, 'EVENT_TOO_LARGE', null, null])
+    expect(others).toEqual([null])
+    await until('the others have come', () => new Set(got.map((one) => one.eventId)).size === 4)
+  })
+
+  it.each([
+    ['', 65_500],
+    ['?frameMax=8192', 10_000],
+  ])('is told of headers that do not fit, and no other message suffers (%s)', async (query, length) => {
+    const { got } = await consumerOf()
+    const long = event({ headers: { long: 'x'.repeat(length) } })
+    const answers = await busOf({}, server.url + query).send([event(), long, event()])
+    expect(codesOf(answers)).toEqual([null, 'EVENT_TOO_LARGE', null])
+    await until('the others have come', () => got.length === 2)
+  })
+
+  it('is the broker that is unavailable when this user may not publish at all', async () => {
+    await server.control('add_user', 'reader', 'secret')
+    await server.control('set_permissions', 'reader', '', '', '.*')
+    await (await consumerOf()).bus.stop()
+    const url = server.url.replace('guest:guest', 'reader:secret')
+    const answers = await busOf({}, url).send([event(), event()])
+    expect(codesOf(answers)).toEqual(['BROKER_UNAVAILABLE', 'BROKER_UNAVAILABLE'])
+  })
+})
