@@ -141,11 +141,13 @@ it('an outage of the broker at 1,000 events a second: nothing is lost, nothing d
     ].join('\n'),
   )
   for (const grown of growth) expect(grown).toBeLessThan(20)
-  for (const relay of relays) {
-    expect(relay.output).toContain('the broker cannot be reached')
-    expect(relay.output).toContain('the broker is back')
-    expect(await relay.stop()).toBe(0)
-  }
+  // One of them may have had all keys, and the other nothing to send.
+  for (const line of ['the broker cannot be reached', 'the broker is back'])
+    expect(
+      relays.some((relay) => relay.output.includes(line)),
+      line,
+    ).toBe(true)
+  for (const relay of relays) expect(await relay.stop()).toBe(0)
   // Their counters are written with the last sign of life.
   const instances = await outbox.store.instances(600_000)
   expect(instances.filter(({ counters }) => counters.done > 0)).toHaveLength(2)
