@@ -24,7 +24,7 @@ const DRIVERS = {
 /** The buses whose suites must have run, by how their titles begin. */
 const BUSES = [
   'InMemoryEventBus',
-  'Redis Streams with redis',
+  'Redis Streams with node-redis',
   'Redis Streams with ioredis',
   'NATS JetStream',
   'RabbitMQ with amqplib',
