@@ -40,6 +40,7 @@ const lines = brokers.map((broker, at) => {
 })
 
 console.log(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${WIDTH} ${HEIGHT}" font-family="sans-serif" font-size="12" fill="#343a40">
+<title>Relay: events per second by batch size</title>
 <rect width="${WIDTH}" height="${HEIGHT}" fill="#fff"/>
 ${text([LEFT, 24], 'Relay: events per second by batch size', 'font-size="14" font-weight="bold"')}
 ${[...grid, ...ticks, ...lines].join('\n')}
