@@ -1,3 +1,5 @@
+import type { PrivateServer } from './private-server.mjs'
+
 export interface KafkaDoor {
   /** Where the broker listens beside its own port. */
   readonly port: number
@@ -13,22 +15,9 @@ export interface KafkaOptions {
   settings?: Record<string, string | number>
 }
 
-export interface KafkaServer extends AsyncDisposable {
+export interface KafkaServer extends PrivateServer {
   /** Addresses for a client, without a proxy between. */
   readonly brokers: string[]
-  readonly port: number
-  /** The server; undefined when it is down. */
-  readonly pid: number | undefined
-  /** The last lines the server wrote. */
-  readonly log: string
-  /** Starts again after `kill()`, with the same ports and data. Does nothing when it runs. */
-  start(): Promise<void>
-  /** Kills it and starts it again: what it has confirmed stays. */
-  restart(): Promise<void>
-  /** SIGKILL: a crash. The data stays; `start()` or `restart()` recovers it. */
-  kill(): Promise<void>
-  /** Ends it and deletes the data. Safe to call twice, and after `kill()`. */
-  stop(): Promise<void>
 }
 
 /**
@@ -40,5 +29,3 @@ export function startKafka(options?: KafkaOptions): Promise<KafkaServer>
 
 /** There is no Java, no Maven, or no way to Maven Central. */
 export class KafkaMissing extends Error {}
-
-export function freePort(): Promise<number>

@@ -2,10 +2,9 @@
 // Types and guarantees: kafka-server.d.mts.
 import { spawnSync } from 'node:child_process'
 import fs from 'node:fs'
-import net from 'node:net'
 import path from 'node:path'
 import { findProgram, installPackage } from './debian-package.mjs'
-import { PrivateServer } from './private-server.mjs'
+import { freePort, PrivateServer } from './private-server.mjs'
 
 const KAFKA = '4.1.0'
 const SLF4J = '1.7.36'
@@ -98,23 +97,6 @@ function pom() {
   <dependencies>${dependencies.join('')}</dependencies>
 </project>
 `
-}
-
-/** Below the range from which the kernel serves clients, so that a restart finds it free. */
-export async function freePort() {
-  for (let attempt = 0; attempt < 200; attempt++) {
-    const port = 15_000 + Math.floor(Math.random() * 17_000)
-    if (await isFree(port)) return port
-  }
-  throw new Error('found no free port between 15000 and 32000')
-}
-
-function isFree(port) {
-  return new Promise((resolve) => {
-    const probe = net.createServer()
-    probe.once('error', () => resolve(false))
-    probe.listen(port, '127.0.0.1', () => probe.close(() => resolve(true)))
-  })
 }
 
 // ── the server ─────────────────────────────────────────────────────────────────────────────────────────────

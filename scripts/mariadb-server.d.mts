@@ -1,3 +1,5 @@
+import type { PrivateServer } from './private-server.mjs'
+
 export interface MariadbOptions {
   /** A free one below 32000 when left out. It stays the same over `restart()`. */
   port?: number
@@ -7,22 +9,9 @@ export interface MariadbOptions {
   settings?: Record<string, string | number>
 }
 
-export interface MariadbServer extends AsyncDisposable {
+export interface MariadbServer extends PrivateServer {
   /** User `root`, database `test`, no password. */
   readonly url: string
-  readonly port: number
-  /** The server; undefined when it is down. */
-  readonly pid: number | undefined
-  /** The last lines the server wrote. */
-  readonly log: string
-  /** Starts again after `kill()`, with the same port and data. Does nothing when it runs. */
-  start(): Promise<void>
-  /** Orderly shutdown, then start: connections break, committed data stays. */
-  restart(): Promise<void>
-  /** SIGKILL: a crash. The data stays; `start()` or `restart()` recovers it. */
-  kill(): Promise<void>
-  /** Shuts down and deletes the data. Safe to call twice, and after `kill()`. */
-  stop(): Promise<void>
 }
 
 /**

@@ -1,3 +1,5 @@
+import type { PrivateServer } from './private-server.mjs'
+
 export interface NatsOptions {
   /** A free one below 32000 when left out. It stays the same over `restart()`. */
   port?: number
@@ -5,22 +7,9 @@ export interface NatsOptions {
   settings?: Record<string, unknown>
 }
 
-export interface NatsServer extends AsyncDisposable {
+export interface NatsServer extends PrivateServer {
   /** No user, no password; JetStream with file storage. Messages may have 8 MB. */
   readonly url: string
-  readonly port: number
-  /** The server; undefined when it is down. */
-  readonly pid: number | undefined
-  /** The last lines the server wrote. */
-  readonly log: string
-  /** Starts again after `kill()`, with the same port and data. Does nothing when it runs. */
-  start(): Promise<void>
-  /** Orderly shutdown, then start: connections break, streams stay. */
-  restart(): Promise<void>
-  /** SIGKILL: a crash. The data stays; `start()` or `restart()` recovers it. */
-  kill(): Promise<void>
-  /** Shuts down and deletes the data. Safe to call twice, and after `kill()`. */
-  stop(): Promise<void>
 }
 
 /**

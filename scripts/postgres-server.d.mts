@@ -1,3 +1,5 @@
+import type { PrivateServer } from './private-server.mjs'
+
 export interface PostgresOptions {
   /** `newest`: the newest server there is. `oldest`: the oldest version that aftercommit supports. */
   version?: 'newest' | 'oldest'
@@ -9,23 +11,10 @@ export interface PostgresOptions {
   settings?: Record<string, string | number | boolean>
 }
 
-export interface PostgresServer extends AsyncDisposable {
+export interface PostgresServer extends PrivateServer {
   /** Superuser `postgres`, database `postgres`, no password. */
   readonly url: string
-  readonly port: number
   readonly major: number
-  /** The postmaster; undefined when the server is down. */
-  readonly pid: number | undefined
-  /** The last lines the server wrote. */
-  readonly log: string
-  /** Starts again after `kill()`, with the same port and data. Does nothing when it runs. */
-  start(): Promise<void>
-  /** Fast shutdown, then start: connections break, committed data stays. */
-  restart(): Promise<void>
-  /** SIGKILL to the server and all its processes: a crash. The data stays; `start()` or `restart()` recovers it. */
-  kill(): Promise<void>
-  /** Shuts down and deletes the data. Safe to call twice, and after `kill()`. */
-  stop(): Promise<void>
 }
 
 export const OLDEST_MAJOR: number

@@ -74,7 +74,7 @@ function makeHome(user, kind) {
 }
 
 /** Below the range from which the kernel serves clients, so that a restart finds its port free. */
-async function freePort() {
+export async function freePort() {
   for (let attempt = 0; attempt < 200; attempt++) {
     const port = 15_000 + Math.floor(Math.random() * 17_000)
     if (await isFree(port)) return port

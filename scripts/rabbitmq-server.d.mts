@@ -1,3 +1,5 @@
+import type { PrivateServer } from './private-server.mjs'
+
 export interface RabbitmqOptions {
   /** A free one below 32000 when left out. It stays the same over `restart()`. */
   port?: number
@@ -5,22 +7,9 @@ export interface RabbitmqOptions {
   settings?: Record<string, string | number>
 }
 
-export interface RabbitmqServer extends AsyncDisposable {
+export interface RabbitmqServer extends PrivateServer {
   /** User and password `guest`, virtual host `/`. */
   readonly url: string
-  readonly port: number
-  /** The server; undefined when it is down. */
-  readonly pid: number | undefined
-  /** The last lines the server wrote. */
-  readonly log: string
-  /** Starts again after `kill()`, with the same port and data. Does nothing when it runs. Takes some seconds. */
-  start(): Promise<void>
-  /** Orderly shutdown, then start: connections break, durable queues and persistent messages stay. */
-  restart(): Promise<void>
-  /** SIGKILL: a crash. The data stays; `start()` or `restart()` recovers it. */
-  kill(): Promise<void>
-  /** Shuts down and deletes the data. Safe to call twice, and after `kill()`. */
-  stop(): Promise<void>
   /** Runs rabbitmqctl on this server, and answers what it printed; rejects when it fails. */
   control(...args: string[]): Promise<string>
 }

@@ -80,6 +80,11 @@ export class Delivery implements DeliveryInit {
     return this.event.orderingKey !== undefined
   }
 
+  isOfKey(keys: ReadonlySet<string>): boolean {
+    const { orderingKey } = this.event
+    return keys.size > 0 && orderingKey !== undefined && keys.has(orderingKey)
+  }
+
   /** Somebody else may work on the event by now. */
   get lost(): boolean {
     return this.#lost

@@ -94,7 +94,7 @@ export class Dispatcher {
     const running = isOrdered ? inFlight.runningKeys() : NO_KEYS
     for (const delivery of deliveries) {
       const run = delivery.next === null ? [delivery] : delivery.run
-      const runsHere = run.some((one) => inFlight.has(one.event.eventId)) || isOneOf(running, delivery)
+      const runsHere = run.some((one) => inFlight.has(one.event.eventId)) || delivery.isOfKey(running)
       if (this.#paused || runsHere) {
         const delayMs = this.#paused ? 0 : 1_000
         for (const one of run) settler.add(settlementOf(one, { outcome: 'release', delayMs }), one)
@@ -297,11 +297,15 @@ export class Dispatcher {
     const every = routes.handlersOf(event)
     if (every.length === 0) return settlementOf(delivery, { outcome: 'release', delayMs: 1_000 })
     const handlers = this.#outcomes.left(every, delivery)
-    if (handlers.length === 0 && delivery.attempts > 0 && every.some((one) => !wasHandledBy(delivery, one))) {
+    if (
+      handlers.length === 0 &&
+      delivery.attempts > 0 &&
+      every.some((one) => !delivery.handledBy.includes(one.name))
+    ) {
       return this.#outcomes.dead(delivery, [{ handler: null, error: new ProcessDiedError() }], [], 0)
     }
     try {
-      if (!handlers.every(isRaw)) event.decodePayload()
+      if (handlers.some((one) => one.isRaw !== true)) event.decodePayload()
     } catch (error) {
       return this.#outcomes.dead(delivery, [{ handler: null, error }], [])
     }
@@ -390,18 +394,6 @@ export class Dispatcher {
   }
 }
 
-function isRaw({ isRaw: raw }: Registration): boolean {
-  return raw === true
-}
-
 async function notStarted(): Promise<{ thrown: unknown }> {
   return { thrown: new NotStarted() }
-}
-
-function isOneOf(keys: ReadonlySet<string>, { event }: Delivery): boolean {
-  return keys.size > 0 && event.orderingKey !== undefined && keys.has(event.orderingKey)
-}
-
-function wasHandledBy({ handledBy }: Delivery, { name }: Registration): boolean {
-  return handledBy.includes(name)
 }

@@ -2,7 +2,9 @@ import { randomBytes } from 'node:crypto'
 import { jetstream, jetstreamManager } from '@nats-io/jetstream'
 import { connect, headers, type NatsConnection, type NodeConnectionOptions } from '@nats-io/transport-node'
 import { findNats, type NatsOptions, type NatsServer, startNats } from '../../scripts/nats-server.mjs'
+import type { BrokerBus } from '../../src/bus/broker-bus.js'
 import { type NatsBusOptions, natsBus } from '../../src/buses/nats/index.js'
+import { silentLogger } from '../../src/observe/logger.js'
 import type { BuriedMessage, BusWorld, TestedBus } from '../../src/testing/bus-conformance/index.js'
 import { startProxy, type TcpProxy } from './proxy.js'
 
@@ -105,4 +107,38 @@ async function readBuried(admin: NatsConnection, stream: string): Promise<Buried
     })
   }
   return found
+}
+
+/** What the tests of one file share: connections, proxies and buses on a stream of the test's own, ended by `end`. */
+export class NatsBench {
+  readonly stream = freshStream()
+  readonly ends: (() => unknown)[] = []
+  readonly #url: string
+
+  constructor(url: string) {
+    this.#url = url
+  }
+
+  async connected(url = this.#url): Promise<NatsConnection> {
+    const connection = await connectNats(url)
+    this.ends.push(() => connection.close())
+    return connection
+  }
+
+  async proxied(): Promise<TcpProxy> {
+    const proxy = await startProxy(this.#url)
+    this.ends.push(() => proxy.close())
+    return proxy
+  }
+
+  busOn(connection: NatsConnection, options: NatsBusOptions = {}): BrokerBus {
+    const { stream } = this
+    const bus = natsBus(connection, { stream, logger: silentLogger, confirmTimeoutMs: 2_000, ...options })
+    this.ends.push(() => bus.stop())
+    return bus
+  }
+
+  async end(): Promise<void> {
+    for (const end of this.ends.reverse()) await end()
+  }
 }

@@ -1,7 +1,10 @@
 import { randomBytes } from 'node:crypto'
 import { type Channel, type ChannelModel, connect, type GetMessage } from 'amqplib'
 import { findRabbitmq, type RabbitmqServer, startRabbitmq } from '../../scripts/rabbitmq-server.mjs'
+import type { BrokerBus } from '../../src/bus/broker-bus.js'
 import { type RabbitmqBusOptions, rabbitmqBus } from '../../src/buses/rabbitmq/index.js'
+import type { EventEnvelope } from '../../src/core/envelope.js'
+import { silentLogger } from '../../src/observe/logger.js'
 import type { BuriedMessage, BusWorld, TestedBus } from '../../src/testing/bus-conformance/index.js'
 import { startProxy, type TcpProxy } from './proxy.js'
 
@@ -143,5 +146,42 @@ function buriedOf({ content, properties }: GetMessage): BuriedMessage {
     handlers: String(of('deadhandlers')),
     attempts: Number(of('deadattempts')),
     error: String(of('deaderror')),
+  }
+}
+
+/** What the tests of one file share: buses and proxies on an exchange of the test's own, ended by `end`. */
+export class RabbitmqBench {
+  readonly exchange = `shop-${randomBytes(4).toString('hex')}`
+  readonly ends: (() => Promise<unknown>)[] = []
+  readonly #url: string
+
+  constructor(url: string) {
+    this.#url = url
+  }
+
+  busOf(options: RabbitmqBusOptions = {}, url = this.#url): BrokerBus {
+    const { exchange } = this
+    const bus = rabbitmqBus(() => connect(url), { exchange, logger: silentLogger, ...options })
+    this.ends.push(() => bus.stop())
+    return bus
+  }
+
+  /** Started; what it gets is in the list. */
+  async consumerOf(options: RabbitmqBusOptions = {}, type = '*', url = this.#url) {
+    const got: EventEnvelope[] = []
+    const bus = this.busOf({ group: 'billing', ...options }, url)
+    bus.subscribe(type, { name: 'note', handle: (one) => void got.push(one) })
+    await bus.start()
+    return { bus, got }
+  }
+
+  async proxied(url = this.#url): Promise<TcpProxy> {
+    const proxy = await startProxy(url)
+    this.ends.push(() => proxy.close())
+    return proxy
+  }
+
+  async end(): Promise<void> {
+    for (const end of this.ends.reverse()) await end()
   }
 }

@@ -1,13 +1,10 @@
 import { jetstreamManager } from '@nats-io/jetstream'
 import type { NatsConnection } from '@nats-io/transport-node'
 import { afterAll, afterEach, beforeEach, describe, expect, it } from 'vitest'
-import { connectNats, freshStream, startNatsOrSkip } from '../../../test/support/nats.js'
-import { startProxy, type TcpProxy } from '../../../test/support/proxy.js'
+import { connectNats, NatsBench, startNatsOrSkip } from '../../../test/support/nats.js'
 import { type Gate, gate, turns, until } from '../../../test/support/until.js'
-import type { BrokerBus } from '../../bus/broker-bus.js'
 import { EventEnvelope } from '../../core/envelope.js'
 import { type Logger, silentLogger } from '../../observe/logger.js'
-import { type NatsBusOptions, natsBus } from './index.js'
 
 const event = () => EventEnvelope.create({ eventType: 'order.placed', payload: { total: 1 } })
 
@@ -23,36 +20,22 @@ describe.skipIf(!server)('a consumer of NATS JetStream', () => {
   const url = server?.url ?? ''
   let stream: string
   let admin: NatsConnection
-  let cleanups: (() => unknown)[]
+  let bench: NatsBench
 
   beforeEach(async () => {
-    stream = freshStream()
-    cleanups = []
+    bench = new NatsBench(url)
+    stream = bench.stream
     admin = await connectNats(url)
   })
   afterEach(async () => {
-    for (const cleanup of cleanups.reverse()) await cleanup()
+    await bench.end()
     await admin.close()
   })
   afterAll(() => server?.stop())
 
-  async function connected(at = url): Promise<NatsConnection> {
-    const connection = await connectNats(at)
-    cleanups.push(() => connection.close())
-    return connection
-  }
-
-  async function proxied(): Promise<TcpProxy> {
-    const proxy = await startProxy(url)
-    cleanups.push(() => proxy.close())
-    return proxy
-  }
-
-  function busOn(connection: NatsConnection, options: NatsBusOptions = {}): BrokerBus {
-    const bus = natsBus(connection, { stream, logger: silentLogger, confirmTimeoutMs: 2_000, ...options })
-    cleanups.push(() => bus.stop())
-    return bus
-  }
+  const connected: NatsBench['connected'] = (...args) => bench.connected(...args)
+  const proxied = () => bench.proxied()
+  const busOn: NatsBench['busOn'] = (...args) => bench.busOn(...args)
 
   /** So many messages are with consumers of the group. */
   async function waiting(group: string): Promise<number> {

@@ -3,14 +3,12 @@ import { headers, type NatsConnection } from '@nats-io/transport-node'
 import { afterAll, afterEach, beforeEach, describe, expect, it } from 'vitest'
 import {
   connectNats,
-  freshStream,
+  NatsBench,
   type NatsServer,
   startNats,
   startNatsOrSkip,
 } from '../../../test/support/nats.js'
-import { startProxy, type TcpProxy } from '../../../test/support/proxy.js'
 import { until } from '../../../test/support/until.js'
-import type { BrokerBus } from '../../bus/broker-bus.js'
 import { messageOf } from '../../bus/message.js'
 import { fixedDelay } from '../../core/backoff.js'
 import { EventEnvelope } from '../../core/envelope.js'
@@ -29,37 +27,23 @@ describe.skipIf(!server)('NATS JetStream', () => {
   let stream: string
   let admin: NatsConnection
   let manager: Awaited<ReturnType<typeof jetstreamManager>>
-  let cleanups: (() => unknown)[]
+  let bench: NatsBench
 
   beforeEach(async () => {
-    stream = freshStream()
-    cleanups = []
+    bench = new NatsBench(url)
+    stream = bench.stream
     admin = await connectNats(url)
     manager = await jetstreamManager(admin)
   })
   afterEach(async () => {
-    for (const cleanup of cleanups.reverse()) await cleanup()
+    await bench.end()
     await admin.close()
   })
   afterAll(() => server?.stop())
 
-  async function connected(at = url): Promise<NatsConnection> {
-    const connection = await connectNats(at)
-    cleanups.push(() => connection.close())
-    return connection
-  }
-
-  async function proxied(): Promise<TcpProxy> {
-    const proxy = await startProxy(url)
-    cleanups.push(() => proxy.close())
-    return proxy
-  }
-
-  function busOn(connection: NatsConnection, options: NatsBusOptions = {}): BrokerBus {
-    const bus = natsBus(connection, { stream, logger: silentLogger, confirmTimeoutMs: 2_000, ...options })
-    cleanups.push(() => bus.stop())
-    return bus
-  }
+  const connected: NatsBench['connected'] = (...args) => bench.connected(...args)
+  const proxied = () => bench.proxied()
+  const busOn: NatsBench['busOn'] = (...args) => bench.busOn(...args)
 
   it('refuses settings that are none, or bad', () => {
     for (const options of [
@@ -211,9 +195,9 @@ describe.skipIf(!server)('NATS JetStream', () => {
     const users = [{ user: 'u', password: 'p' }]
     const accounts = { APP: { users, jetstream: { max_mem: 0, max_file: 100_000 } } }
     const small = await startNats({ settings: { accounts } })
-    cleanups.push(() => small.stop())
+    bench.ends.push(() => small.stop())
     const connection = await connectNats(small.url, { user: 'u', pass: 'p' })
-    cleanups.push(() => connection.close())
+    bench.ends.push(() => connection.close())
     const bus = busOn(connection)
     const answers = await bus.send(Array.from({ length: 4 }, () => event(new Uint8Array(40_000))))
     expect(answers).toMatchObject([null, null, ...Array(2).fill({ code: 'BROKER_UNAVAILABLE' })])
@@ -352,13 +336,13 @@ describe.skipIf(!server)('NATS JetStream', () => {
       const subscribe = { allow: ['mine.>'] }
       const users = [{ user: 'u', password: 'p', permissions: { publish, subscribe } }]
       guarded = await startNats({ settings: { authorization: { users } } })
-      cleanups.push(() => guarded.stop())
+      bench.ends.push(() => guarded.stop())
     })
 
     it('a right to publish that is missing is an outage, told at once, and inboxes can have another prefix', async () => {
       const login = { user: 'u', pass: 'p', inboxPrefix: 'mine' }
       const connection = await connectNats(guarded.url, login)
-      cleanups.push(() => connection.close())
+      bench.ends.push(() => connection.close())
       const options = { stream: 'events', inboxPrefix: 'mine', confirmTimeoutMs: 60_000 }
       const [taken, refused] = await busOn(connection, options).send([
         event(1, 'order.placed'),

@@ -1,9 +1,9 @@
 import { type ChannelModel, connect } from 'amqplib'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
-import { startProxy } from '../../../test/support/proxy.js'
 import {
   hasRabbitmq,
   peek,
+  RabbitmqBench,
   type RabbitmqServer,
   startRabbitmq,
   withChannel,
@@ -13,7 +13,7 @@ import { systemClock } from '../../core/clock.js'
 import { EventEnvelope } from '../../core/envelope.js'
 import { BrokerUnavailableError } from '../../core/errors.js'
 import { silentLogger } from '../../observe/logger.js'
-import { type BrokerBus, type RabbitmqBusOptions, rabbitmqBus } from './index.js'
+import { rabbitmqBus } from './index.js'
 
 const event = (init: Partial<Parameters<typeof EventEnvelope.create>[0]> = {}) =>
   EventEnvelope.create({ eventType: 'order.placed', payload: { total: 42 }, ...init })
@@ -24,9 +24,8 @@ const codesOf = (answers: readonly unknown[]) =>
 // These change settings of the broker, so that they need one of their own, whatever AMQP_URL says.
 describe.skipIf(!hasRabbitmq())('a bus on RabbitMQ', () => {
   let server: RabbitmqServer
+  let bench: RabbitmqBench
   let exchange: string
-  let count = 0
-  let ends: (() => Promise<unknown>)[] = []
 
   beforeAll(async () => {
     server = await startRabbitmq()
@@ -37,34 +36,15 @@ describe.skipIf(!hasRabbitmq())('a bus on RabbitMQ', () => {
   })
 
   beforeEach(() => {
-    exchange = `shop-${++count}`
+    bench = new RabbitmqBench(server.url)
+    exchange = bench.exchange
   })
 
-  afterEach(async () => {
-    for (const end of ends.reverse()) await end()
-    ends = []
-  })
+  afterEach(() => bench.end())
 
-  const busOf = (options: RabbitmqBusOptions = {}, url = server.url): BrokerBus => {
-    const bus = rabbitmqBus(() => connect(url), { exchange, logger: silentLogger, ...options })
-    ends.push(() => bus.stop())
-    return bus
-  }
-
-  /** Started; what it gets is in the list. */
-  const consumerOf = async (options: RabbitmqBusOptions = {}, type = '*', url = server.url) => {
-    const got: EventEnvelope[] = []
-    const bus = busOf({ group: 'billing', ...options }, url)
-    bus.subscribe(type, { name: 'note', handle: (one) => void got.push(one) })
-    await bus.start()
-    return { bus, got }
-  }
-
-  const proxied = async () => {
-    const proxy = await startProxy(server.url)
-    ends.push(() => proxy.close())
-    return proxy
-  }
+  const busOf: RabbitmqBench['busOf'] = (...args) => bench.busOf(...args)
+  const consumerOf: RabbitmqBench['consumerOf'] = (...args) => bench.consumerOf(...args)
+  const proxied = () => bench.proxied()
 
   it('writes CloudEvents as their binding to AMQP says, persistent, with the type as the routing key', async () => {
     await (await consumerOf()).bus.stop()
@@ -213,7 +193,7 @@ describe.skipIf(!hasRabbitmq())('a bus on RabbitMQ', () => {
       }
       const connectSilent = async () => model
       const bus = rabbitmqBus(connectSilent, { exchange, group: 'billing', logger: silentLogger, clock })
-      ends.push(() => bus.stop())
+      bench.ends.push(() => bus.stop())
       bus.subscribe('*', { name: 'note', handle: () => {} })
       await expect(bus.start()).rejects.toThrow(BrokerUnavailableError)
       const { stream } = (model as unknown as { connection: { stream: { destroyed: boolean } } }).connection
@@ -231,7 +211,7 @@ describe.skipIf(!hasRabbitmq())('a bus on RabbitMQ', () => {
         return model
       }
       const bus = rabbitmqBus(connectOnce, { exchange, logger: silentLogger, confirmTimeoutMs: 500 })
-      ends.push(() => bus.stop())
+      bench.ends.push(() => bus.stop())
       await expect(bus.publish(event())).rejects.toThrow()
       await bus.publish(event())
       await until('it has come', () => got.length === 1)

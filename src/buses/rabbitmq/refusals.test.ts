@@ -1,11 +1,15 @@
 import { connect } from 'amqplib'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
-import { startProxy } from '../../../test/support/proxy.js'
-import { hasRabbitmq, type RabbitmqServer, startRabbitmq } from '../../../test/support/rabbitmq.js'
+import {
+  hasRabbitmq,
+  RabbitmqBench,
+  type RabbitmqServer,
+  startRabbitmq,
+} from '../../../test/support/rabbitmq.js'
 import { until } from '../../../test/support/waiting.js'
 import { EventEnvelope } from '../../core/envelope.js'
 import { silentLogger } from '../../observe/logger.js'
-import { type BrokerBus, type RabbitmqBusOptions, rabbitmqBus } from './index.js'
+import { rabbitmqBus } from './index.js'
 
 const MAX_MESSAGE = 100_000
 
@@ -21,9 +25,8 @@ const codesOf = (answers: readonly unknown[]) =>
 // These change settings of the broker, so that they need one of their own, whatever AMQP_URL says.
 describe.skipIf(!hasRabbitmq())('what RabbitMQ refuses', () => {
   let server: RabbitmqServer
+  let bench: RabbitmqBench
   let exchange: string
-  let count = 0
-  let ends: (() => Promise<unknown>)[] = []
 
   beforeAll(async () => {
     server = await startRabbitmq({ settings: { max_message_size: MAX_MESSAGE } })
@@ -36,28 +39,14 @@ describe.skipIf(!hasRabbitmq())('what RabbitMQ refuses', () => {
   })
 
   beforeEach(() => {
-    exchange = `shop-${++count}`
+    bench = new RabbitmqBench(server.url)
+    exchange = bench.exchange
   })
 
-  afterEach(async () => {
-    for (const end of ends.reverse()) await end()
-    ends = []
-  })
+  afterEach(() => bench.end())
 
-  const busOf = (options: RabbitmqBusOptions = {}, url = server.url): BrokerBus => {
-    const bus = rabbitmqBus(() => connect(url), { exchange, logger: silentLogger, ...options })
-    ends.push(() => bus.stop())
-    return bus
-  }
-
-  /** Started; what it gets is in the list. */
-  const consumerOf = async (options: RabbitmqBusOptions = {}, type = '*', url = server.url) => {
-    const got: EventEnvelope[] = []
-    const bus = busOf({ group: 'billing', ...options }, url)
-    bus.subscribe(type, { name: 'note', handle: (one) => void got.push(one) })
-    await bus.start()
-    return { bus, got }
-  }
+  const busOf: RabbitmqBench['busOf'] = (...args) => bench.busOf(...args)
+  const consumerOf: RabbitmqBench['consumerOf'] = (...args) => bench.consumerOf(...args)
 
   /** The URL of one who may publish what begins with `order`. */
   const limitedUser = async () => {
@@ -67,8 +56,7 @@ describe.skipIf(!hasRabbitmq())('what RabbitMQ refuses', () => {
 
   /** Connected, to a broker that is so far away. */
   const distant = async (ms: number, confirmTimeoutMs: number, url: string) => {
-    const proxy = await startProxy(url)
-    ends.push(() => proxy.close())
+    const proxy = await bench.proxied(url)
     const bus = busOf({ confirmTimeoutMs }, proxy.url)
     await bus.check()
     proxy.delay(ms)
@@ -96,7 +84,7 @@ describe.skipIf(!hasRabbitmq())('what RabbitMQ refuses', () => {
       return model
     }
     const bus = rabbitmqBus(connectOld, { exchange, logger: silentLogger })
-    ends.push(() => bus.stop())
+    bench.ends.push(() => bus.stop())
     return bus
   }
 

@@ -71,6 +71,7 @@ export const relay: Command = {
     const database = await openDatabase(values.database, values.table)
     let broker: Broker | undefined
     try {
+      logger.info({}, 'connecting to the broker')
       const opening = openBroker(values.to, { destination: values.destination, logger })
       const opened = await Promise.race([opening, stopped])
       if (opened === 'stopped') return 0

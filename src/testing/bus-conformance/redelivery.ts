@@ -85,16 +85,23 @@ export const redelivery: Theme = {
       'one that takes longer than the takeover is left in peace while it lives',
       async (h) => {
         const name = group()
-        const slow = note('work', () => new Promise((resolve) => setTimeout(resolve, SOON_MS * 4)))
+        let isDone = false
+        const slow = note('work', async ({ payload }) => {
+          if (payload !== 'slow') return
+          // By the end of it the message would have come again, several times over.
+          await new Promise((resolve) => setTimeout(resolve, SOON_MS * 5))
+          isDone = true
+        })
         for (let n = 0; n < 2; n++) await h.consumer({ group: name, takeoverMs: SOON_MS }, slow)
         const publisher = await h.bus()
-        await publisher.publish(event())
-        await h.until('it has begun', () => slow.events.length > 0)
-        // By then it would have come again, twice over.
-        const after = note('after')
-        await new Promise((resolve) => setTimeout(resolve, SOON_MS * 5))
-        await h.consumer({ group: group() }, after)
-        assert.equal(slow.events.length, 1)
+        const id = await publisher.publish(event({ payload: 'slow' }))
+        await h.until('it is done', () => isDone)
+        const last = await publisher.publish(event())
+        await h.until('the next one has come', () => idsOf(slow.events).includes(last))
+        assert.deepEqual(
+          idsOf(slow.events).filter((one) => one === id),
+          [id],
+        )
       },
       'groups',
     )

@@ -11,19 +11,20 @@ export const stopping: Theme = {
       'a stop waits for the handler under way, whose message does not come again',
       async (h) => {
         const name = group()
-        const finish = signal()
-        const slow = note('work', () => finish.given)
+        const ends: string[] = []
+        const stopCalled = signal()
+        const slow = note('work', async () => {
+          await stopCalled.given
+          await new Promise((resolve) => setTimeout(resolve, 100))
+          ends.push('handler')
+        })
         const bus = await h.consumer({ group: name, drainTimeoutMs: 60_000 }, slow)
         await bus.publish(event())
         await h.until('it has begun', () => slow.events.length === 1)
-        let isStopped = false
-        const stopped = bus.stop?.().then(() => {
-          isStopped = true
-        })
-        await new Promise((resolve) => setTimeout(resolve, 50))
-        assert.equal(isStopped, false)
-        finish.give()
-        await stopped
+        const stopping = bus.stop?.().then(() => void ends.push('stop'))
+        stopCalled.give()
+        await stopping
+        assert.deepEqual(ends, ['handler', 'stop'])
         const got = note('work')
         const next = await h.consumer({ group: name }, got)
         const last = await next.publish(event())
