@@ -292,13 +292,16 @@ describe('a consumer', () => {
     expect(new Set(transport.released)).toEqual(new Set(messages.slice(1)))
   })
 
-  it('does not begin what it has lost before it was ready', async () => {
+  it.each([
+    ['takes what comes before it is ready', false, ['early']],
+    ['does not begin what it has lost before it was ready', true, []],
+  ])('%s', async (_title, isLost, expected) => {
     const transport = new PaperTransport()
     const consume = transport.consume.bind(transport)
     transport.consume = async (options) => {
       const consumption = await consume(options)
       const message = transport.deliver(messageOf(EventEnvelope.create({ eventType: 'early' }), undefined))
-      options.onLost([message])
+      if (isLost) options.onLost([message])
       return consumption
     }
     const bus = new BrokerBus(transport, busSettingsOf(OPTIONS, []))
@@ -306,24 +309,7 @@ describe('a consumer', () => {
     bus.subscribe('*', { name: 'work', handle: (event) => void seen.push(event.eventType) })
     await bus.start()
     await turns(20)
-    expect(seen).toEqual([])
-    await bus.stop()
-  })
-
-  it('takes what comes before it is ready', async () => {
-    const transport = new PaperTransport()
-    const consume = transport.consume.bind(transport)
-    transport.consume = async (options) => {
-      const consumption = await consume(options)
-      transport.deliver(messageOf(EventEnvelope.create({ eventType: 'early' }), undefined))
-      return consumption
-    }
-    const bus = new BrokerBus(transport, busSettingsOf(OPTIONS, []))
-    const seen: string[] = []
-    bus.subscribe('*', { name: 'work', handle: (event) => void seen.push(event.eventType) })
-    await bus.start()
-    await turns(20)
-    expect(seen).toEqual(['early'])
+    expect(seen).toEqual(expected)
     await bus.stop()
   })
 })

@@ -1,5 +1,16 @@
 const nested = (levels: number): unknown => (levels === 0 ? 'deep' : { in: [nested(levels - 2)] })
 
+export const ODD_TEXTS = [
+  'Grüße',
+  '日本語',
+  'مرحبا',
+  '👩‍👩‍👧 𝒳 \u{10ffff}',
+  'e\u0301 ≠ é',
+  '\u2028\u2029\ufeff',
+]
+
+export const CONTROL_CHARACTERS = '\u0001\b\t\n\f\r\u001b[31m\u001f\u007f\u009f'
+
 /** What has gone wrong on the way in one system or another. */
 export const ODD_PAYLOADS: Readonly<Record<string, unknown>> = {
   'an empty object': {},
@@ -9,15 +20,8 @@ export const ODD_PAYLOADS: Readonly<Record<string, unknown>> = {
   'a boolean': false,
   'large and tiny numbers': [1e308, -1e308, 5e-324, 2 ** 53, 0.1 + 0.2, 1e21, 1e-7],
   'minus zero, which JSON makes zero': [-0],
-  'text of all kinds': [
-    'Grüße',
-    '日本語',
-    'مرحبا',
-    '👩‍👩‍👧 𝒳 \u{10ffff}',
-    'e\u0301 ≠ é',
-    '\u2028\u2029\ufeff',
-  ],
-  'control characters': '\u0001\b\t\n\f\r\u001b[31m\u001f\u007f\u009f',
+  'text of all kinds': ODD_TEXTS,
+  'control characters': CONTROL_CHARACTERS,
   'quotes and backslashes': `' " \\ \\u0041 $1 :name ? ; -- /* {} %s \${x}`,
   'keys that are names in JavaScript': JSON.parse('{"__proto__":{"a":1},"constructor":2,"toString":3,"":4}'),
   'nulls and holes': { a: null, b: [null, [], {}] },

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import { EventEnvelope } from '../../core/envelope.js'
+import { CONTROL_CHARACTERS, ODD_TEXTS } from '../odd-values.js'
 import type { Harness } from './harness.js'
 import type { Theme } from './suite.js'
 
@@ -23,15 +24,8 @@ const PAYLOADS: Readonly<Record<string, unknown>> = {
     ['{1,2}', 'ARRAY[1]'],
   ],
   'large and tiny numbers': [1e308, -1e308, 5e-324, 2 ** 53, -(2 ** 53), 0.1 + 0.2, 1e21, 1e-7],
-  'text of all kinds': [
-    'Grüße',
-    '日本語',
-    'مرحبا',
-    '👩‍👩‍👧 𝒳 \u{10ffff}',
-    'e\u0301 ≠ é',
-    '\u2028\u2029\ufeff',
-  ],
-  'control characters': '\u0001\b\t\n\f\r\u001b[31m\u001f\u007f\u009f',
+  'text of all kinds': ODD_TEXTS,
+  'control characters': CONTROL_CHARACTERS,
   'quotes, backslashes and placeholders': { [QUOTES]: [QUOTES], 'in the middle': `a${QUOTES}b` },
   'text that looks like a date': ['2024-02-29T12:34:56.789Z', '2024-02-29', '0000-00-00'],
   'a text that is JSON': '{"a":[1,2,"\\"x\\""]}',
