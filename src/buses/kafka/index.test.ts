@@ -11,9 +11,10 @@ import { KafkaPlace, kafkajsOf, kafkaOrSkip, platformaticOf, readTopic } from '.
 import { gate, until } from '../../../test/support/until.js'
 import { EventEnvelope } from '../../core/envelope.js'
 import { silentLogger } from '../../observe/logger.js'
-import { hashOf, messageOf } from './driver.js'
+import { hashOf } from './driver.js'
 import { isRefusal, isUnavailableError } from './errors.js'
 import { type BrokerBus, type KafkaBusOptions, type KafkajsClient, kafkaBus } from './index.js'
+import { messageOf } from './record.js'
 
 describe('Kafka without a broker', () => {
   it('puts a key where the default partitioner of the Java client and of kafkajs does', () => {

@@ -11,10 +11,11 @@ import type {
 import { BrokerUnavailableError, InvalidSettingError } from '../../core/errors.js'
 import { whole } from '../../core/settings.js'
 import { KafkaConsumption } from './consumption.js'
-import { headersOf, type KafkaDriver, recordOf } from './driver.js'
+import type { KafkaDriver } from './driver.js'
 import { isUnavailableError } from './errors.js'
 import { type KafkajsClient, kafkajsDriver } from './kafkajs.js'
 import { type PlatformaticClient, platformaticDriver } from './platformatic.js'
+import { record, recordOf } from './record.js'
 import { Sender } from './sender.js'
 
 export type { BrokerBus, BusOptions, KafkajsClient, PlatformaticClient }
@@ -138,16 +139,15 @@ class KafkaTransport implements Transport {
 
   async #sendDead(message: IncomingMessage, burial: Burial): Promise<void> {
     const { attributes, contentType, body } = message
-    const headers = headersOf(contentType, {
+    const key = Buffer.from(attributes.orderingkey ?? attributes.id ?? '')
+    const letter = record(key, body, contentType, {
       ...attributes,
       deadgroup: burial.group,
       deadhandlers: burial.handlers.join(','),
       deadattempts: String(burial.attempts),
       deaderror: burial.error,
     })
-    const key = Buffer.from(attributes.orderingkey ?? attributes.id ?? '')
-    const record = { key, value: Buffer.from(body), headers }
-    const [answer] = await this.#sender.send(`${this.#topic.name}.${burial.group}.dead`, [record])
+    const [answer] = await this.#sender.send(`${this.#topic.name}.${burial.group}.dead`, [letter])
     if (answer === null) return
     throw answer instanceof Error
       ? answer
