@@ -130,6 +130,16 @@ describe.skipIf(brokers.length === 0)('Kafka with a broker', () => {
     return topic
   }
 
+  /** It takes no large messages. */
+  async function smallTopic(): Promise<void> {
+    const admin = kafka.admin()
+    await admin.connect()
+    const configEntries = [{ name: 'max.message.bytes', value: '20000' }]
+    const created = { topic: freshTopic(), numPartitions: 1, configEntries }
+    await admin.createTopics({ topics: [created], waitForLeaders: false })
+    await admin.disconnect()
+  }
+
   describe.each(clients)('by %s', (_name, client) => {
     const bus = (options: KafkaBusOptions = {}) => make(options, client as () => never)
 
@@ -171,18 +181,25 @@ describe.skipIf(brokers.length === 0)('Kafka with a broker', () => {
     })
 
     it('refuses what is too large, and that alone', async () => {
-      const admin = kafka.admin()
-      await admin.connect()
-      const configEntries = [{ name: 'max.message.bytes', value: '20000' }]
-      const created = { topic: freshTopic(), numPartitions: 1, configEntries }
-      await admin.createTopics({ topics: [created], waitForLeaders: false })
-      await admin.disconnect()
+      await smallTopic()
       const events = Array.from({ length: 9 }, (_, n) => event({ text: 'x'.repeat(n === 4 ? 30_000 : 10) }))
       const answers = await bus().send(events)
       expect(answers.map((answer) => answer === null)).toEqual(events.map((_, n) => n !== 4))
       expect(isRefusal(answers[4])).toBe(true)
       const stored = new Set((await readTopic(kafka, topic)).map(({ headers }) => headers.ce_id))
       expect(stored).toEqual(new Set(events.filter((_, n) => n !== 4).map(({ eventId }) => eventId)))
+    })
+
+    it('gives calls whose messages go together the answers to their own', async () => {
+      await smallTopic()
+      const one = bus()
+      const calls = [[10, 10], [10, 30_000, 10], [], [10]]
+      const answers = await Promise.all(
+        calls.map((sizes) => one.send(sizes.map((size) => event({ text: 'x'.repeat(size) })))),
+      )
+      const isTaken = answers.map((own) => own.map((answer) => answer === null))
+      expect(isTaken).toEqual(calls.map((sizes) => sizes.map((size) => size === 10)))
+      expect(await readTopic(kafka, topic)).toHaveLength(5)
     })
 
     // With the same producer the second would have the number of the first, and Kafka would drop it as a duplicate.
