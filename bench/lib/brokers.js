@@ -81,7 +81,9 @@ export const brokers = {
           const headers = Object.fromEntries(
             Object.entries(attributes).map(([name, value]) => [`cloudEvents:${name}`, value]),
           )
-          return ['bare', type, Buffer.from(body), { persistent: true, contentType, messageId: id, headers }]
+          // Mandatory, as the bus has it: a confirm without that may be of a message that no queue has taken.
+          const options = { persistent: true, mandatory: true, contentType, messageId: id, headers }
+          return ['bare', type, Buffer.from(body), options]
         },
         send: (messages) =>
           Promise.all(

@@ -44,6 +44,7 @@ async function playBare({ prepare, send, atATime = AT_A_TIME }, { total, warm, b
 
 async function playRelay(client, { url, total, warm, batch }) {
   const pool = poolFor(url, { connections: 8 })
+  const all = Promise.withResolvers()
   let sent = 0
   let began = 0
   let cpu
@@ -61,6 +62,7 @@ async function playRelay(client, { url, total, warm, batch }) {
           began = now()
           cpu = process.cpuUsage()
         }
+        if (sent === total) all.resolve()
       },
       gauge: () => {},
       duration: () => {},
@@ -69,7 +71,7 @@ async function playRelay(client, { url, total, warm, batch }) {
   const bus = await client.bus({ logger: silentLogger, confirmTimeoutMs: 60_000 })
   outbox.relay(bus, { events: [TYPE], batchSize: batch })
   await outbox.start()
-  while (sent < total) await sleep(1)
+  await all.promise
   const unsettled = 'select exists (select 1 from outbox_event where status in (0, 2)) as left'
   while ((await pool.query(unsettled)).rows[0].left) await sleep(1)
   const measured = result(began, cpu, total - warm)

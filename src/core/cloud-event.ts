@@ -1,6 +1,8 @@
 import { fromBase64, toBase64 } from './base64.js'
+import { EMPTY_HEADERS } from './checks.js'
 import { type EnvelopeInit, EventEnvelope } from './envelope.js'
 import { InvalidEventError } from './errors.js'
+import { EMPTY_METADATA } from './metadata.js'
 import { encodePayload, type PayloadContent } from './payload.js'
 import { escapeUnprintable } from './text.js'
 
@@ -54,30 +56,48 @@ export function toAttributes(
   envelope: EventEnvelope,
   options: CloudEventOptions,
 ): Record<string, string | number> {
-  const attributes: Record<string, string | number> = {
+  return {
+    ...toTextAttributes(envelope, options.source),
+    datacontenttype: contentTypeOf(envelope),
+    schemaversion: envelope.version,
+  }
+}
+
+/** The same as texts alone, and without the content type: what brokers have as headers. */
+export function toTextAttributes(
+  envelope: EventEnvelope,
+  source: string | undefined,
+): Record<string, string> {
+  const { aggregateId, tenantId, orderingKey, metadata, headers } = envelope
+  const attributes: Record<string, string> = {
     specversion: '1.0',
     id: envelope.eventId,
-    source: options.source ?? 'aftercommit',
+    source: source ?? 'aftercommit',
     type: envelope.eventType,
     time: envelope.occurredAt.toISOString(),
-    datacontenttype: envelope.payloadText === null ? 'application/octet-stream' : 'application/json',
-    schemaversion: envelope.version,
+    schemaversion: String(envelope.version),
     aggregatetype: envelope.aggregateType,
   }
-  if (envelope.aggregateId !== undefined) {
-    attributes.subject = envelope.aggregateId
-    attributes.aggregateid = envelope.aggregateId
+  if (aggregateId !== undefined) {
+    attributes.subject = aggregateId
+    attributes.aggregateid = aggregateId
   }
-  if (envelope.tenantId !== undefined) attributes.tenantid = envelope.tenantId
-  if (envelope.orderingKey !== undefined) attributes.orderingkey = envelope.orderingKey
-  for (const [attribute, field] of METADATA) {
-    const value = envelope.metadata[field]
-    if (value !== undefined) attributes[attribute] = value
+  if (tenantId !== undefined) attributes.tenantid = tenantId
+  if (orderingKey !== undefined) attributes.orderingkey = orderingKey
+  if (metadata !== EMPTY_METADATA) {
+    for (const [attribute, field] of METADATA) {
+      const value = metadata[field]
+      if (value !== undefined) attributes[attribute] = value
+    }
   }
-  if (Object.keys(envelope.headers).length > 0) {
-    attributes.headers = escapeUnprintable(JSON.stringify(envelope.headers))
+  if (headers !== EMPTY_HEADERS && Object.keys(headers).length > 0) {
+    attributes.headers = escapeUnprintable(JSON.stringify(headers))
   }
   return attributes
+}
+
+export function contentTypeOf({ payloadText }: EventEnvelope): string {
+  return payloadText === null ? 'application/octet-stream' : 'application/json'
 }
 
 /** The envelope of checked attributes; EventEnvelope checks the rest. */

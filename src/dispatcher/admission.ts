@@ -1,32 +1,54 @@
 import type { Delivery } from './delivery.js'
 import type { Lane } from './gate.js'
-import type { Routes } from './routing.js'
+import type { Outcomes } from './outcome.js'
+import type { Registration, Routes } from './routing.js'
 import type { WaitingRoom } from './waiting-room.js'
+
+const NO_LANES: readonly Lane[] = []
 
 /** Lets deliveries wait for their handlers as far as there is room. A type that found none is not claimed until there is. */
 export class Admission {
   readonly #routes: Routes
+  readonly #outcomes: Pick<Outcomes, 'left'>
   readonly #onRoom: () => void
   /** By event type, what has no room. */
   readonly #full = new Map<string, Set<WaitingRoom>>()
+  /** Of handlers that were asked for before. */
+  readonly #lanes = new WeakMap<readonly Registration[], readonly Lane[]>()
 
-  constructor(routes: Routes, onRoom: () => void) {
+  constructor(routes: Routes, outcomes: Pick<Outcomes, 'left'>, onRoom: () => void) {
     this.#routes = routes
+    this.#outcomes = outcomes
     this.#onRoom = onRoom
   }
 
-  /** False, and nothing changed but what is claimed, when one of the lanes has no room. It may be admitted twice. */
-  admit(delivery: Delivery, lanes: readonly Lane[]): boolean {
-    if (lanes.length === 0) return true
-    const full = lanes.filter(({ room }) => room.isFull && !room.has(delivery))
-    for (const { room } of full) this.#leaveOut(delivery.event.eventType, room)
-    if (full.length > 0) return false
-    for (const { room } of lanes) room.enter(delivery)
-    return true
+  /** False, and nothing changed but what is claimed, when one of its lanes has no room. It may be admitted twice. */
+  admit(delivery: Delivery): boolean {
+    const lanes = this.#lanesOf(delivery)
+    let hasRoom = true
+    for (const { room } of lanes) {
+      if (!room.isFull || room.has(delivery)) continue
+      this.#leaveOut(delivery.event.eventType, room)
+      hasRoom = false
+    }
+    if (hasRoom) for (const { room } of lanes) room.enter(delivery)
+    return hasRoom
   }
 
-  dismiss(delivery: Delivery, lanes: readonly Lane[]): void {
-    for (const { room } of lanes) room.leave(delivery)
+  dismiss(delivery: Delivery): void {
+    for (const { room } of this.#lanesOf(delivery)) room.leave(delivery)
+  }
+
+  /** Where it is going to wait. */
+  #lanesOf(delivery: Delivery): readonly Lane[] {
+    if (this.#routes.lanes.length === 0 || delivery.unroutable) return NO_LANES
+    const handlers = this.#outcomes.left(this.#routes.handlersOf(delivery.event), delivery)
+    let lanes = this.#lanes.get(handlers)
+    if (!lanes) {
+      lanes = handlers.flatMap(({ lane }) => lane ?? [])
+      this.#lanes.set(handlers, lanes)
+    }
+    return lanes
   }
 
   #leaveOut(eventType: string, room: WaitingRoom): void {

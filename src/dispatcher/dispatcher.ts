@@ -9,7 +9,7 @@ import { Admission } from './admission.js'
 import type { BoundedQueue } from './bounded-queue.js'
 import { Calls } from './calls.js'
 import type { Delivery } from './delivery.js'
-import { Gate, type Lane } from './gate.js'
+import { Gate } from './gate.js'
 import type { InFlight } from './in-flight.js'
 import { type Interceptor, runAfter, runBefore } from './interceptor.js'
 import { type CreateScope, noteHandled } from './invoke.js'
@@ -17,7 +17,6 @@ import { combined, doneOf, type HandlerFailure, NotStarted, Outcomes, settlement
 import type { Registration, Routes } from './routing.js'
 import type { Settler } from './settler.js'
 
-const NO_LANES: readonly Lane[] = []
 const NO_KEYS: ReadonlySet<string> = new Set()
 
 export interface DispatcherOptions {
@@ -62,7 +61,6 @@ export class Dispatcher {
   constructor(options: DispatcherOptions) {
     this.#options = options
     this.#places = new Gate(options.concurrency)
-    this.#admission = new Admission(options.routes, () => options.onLaneRoom())
     const { clock, logger, inFlight, createScope, routes } = options
     this.#calls = new Calls({
       ...{ clock, logger, inFlight, createScope, routes, places: this.#places },
@@ -70,6 +68,7 @@ export class Dispatcher {
       onFreePlace: () => this.#wake(),
     })
     this.#outcomes = new Outcomes(options)
+    this.#admission = new Admission(options.routes, this.#outcomes, () => options.onLaneRoom())
   }
 
   register(registration: Registration): void {
@@ -101,7 +100,7 @@ export class Dispatcher {
         continue
       }
       // Right away, so that the next claim does not bring more of it.
-      if (!this.#admission.admit(delivery, this.#lanesOf(delivery))) {
+      if (!this.#admission.admit(delivery)) {
         this.giveBack(run)
         continue
       }
@@ -124,7 +123,7 @@ export class Dispatcher {
     this.#paused = true
     this.#emptyLanes(() => true)
     const waiting = this.#takeAll()
-    for (const one of waiting) this.#admission.dismiss(one, this.#lanesOf(one))
+    for (const one of waiting) this.#admission.dismiss(one)
     return waiting.flatMap((one) => one.run)
   }
 
@@ -136,7 +135,7 @@ export class Dispatcher {
     const paused: Delivery[] = []
     for (const one of this.#takeAll()) {
       if (one.run.some(isPaused)) {
-        this.#admission.dismiss(one, this.#lanesOf(one))
+        this.#admission.dismiss(one)
         paused.push(...one.run)
       } else (one.source === 'hot' ? hot : cold).add(one)
     }
@@ -183,7 +182,7 @@ export class Dispatcher {
     this.#starting--
     for (let delivery = this.#next(); delivery; delivery = this.#next()) {
       if (this.#keepsNoWorker(delivery)) {
-        for (const one of delivery.run) one.detached = true
+        for (let one: Delivery | null = delivery; one; one = one.next) one.detached = true
         void this.#follow(delivery)
         // Quick handlers make room for the next.
         await undefined
@@ -206,13 +205,12 @@ export class Dispatcher {
   /** A run: each event when the one before it is done. What is left after a failure, or finds no room, is given back. */
   async #follow(first: Delivery): Promise<void> {
     for (let one: Delivery | null = first; one; one = one.next) {
-      const lanes = this.#lanesOf(one)
-      if (!this.#admission.admit(one, lanes)) {
+      if (!this.#admission.admit(one)) {
         for (const rest of one.run) this.#giveBack(rest)
         return
       }
       const settlement: Settlement | null = await this.#begin(one)
-      this.#admission.dismiss(one, lanes)
+      this.#admission.dismiss(one)
       if (settlement) this.#end(one, settlement)
       if (settlement?.outcome === 'done' && !one.lost && !this.#paused) continue
       for (const rest of one.next?.run ?? []) this.#giveBack(rest)
@@ -234,13 +232,6 @@ export class Dispatcher {
       }
     }
     return false
-  }
-
-  /** Where it is going to wait. */
-  #lanesOf(delivery: Delivery): readonly Lane[] {
-    if (this.#options.routes.lanes.length === 0 || delivery.unroutable) return NO_LANES
-    const handlers = this.#outcomes.left(this.#options.routes.handlersOf(delivery.event), delivery)
-    return handlers.flatMap(({ lane }) => lane ?? [])
   }
 
   #mayStart(delivery: Delivery): boolean {

@@ -1,5 +1,6 @@
 import type { Burial } from '../../bus/transport.js'
-import { type FetchedRecord, headersOf, type KafkaRecord } from './driver.js'
+import type { FetchedRecord, KafkaRecord } from './driver.js'
+import { record } from './record.js'
 
 const SHORT_ERROR = 200
 const SHORT_ATTRIBUTE = 1_000
@@ -18,11 +19,10 @@ export function* deadLetters(
   const short = burial.error.slice(0, SHORT_ERROR)
   const place = `offset ${offset} of partition ${partition} of the topic ${topic}`
   const bodiless = `Its payload of ${body.length} bytes is too large for the dead letters, it lies at ${place}. ${short}`
-  const letter = (kept: Readonly<Record<string, string>>, value: Uint8Array, error: string) => ({
-    key: Buffer.from(kept.orderingkey ?? kept.id ?? ''),
-    value: Buffer.from(value),
-    headers: headersOf(contentType, { ...kept, ...storyOf(burial, error) }),
-  })
+  const letter = (kept: Readonly<Record<string, string>>, value: Uint8Array, error: string) => {
+    const key = Buffer.from(kept.orderingkey ?? kept.id ?? '')
+    return record(key, value, contentType, { ...kept, ...storyOf(burial, error) })
+  }
   yield letter(attributes, body, burial.error)
   yield letter(attributes, body, short)
   // Without this one it is no CloudEvent, so that no handler takes it for an event that has no payload.

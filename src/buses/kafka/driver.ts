@@ -1,4 +1,4 @@
-import type { IncomingMessage, OutgoingMessage } from '../../bus/transport.js'
+import type { IncomingMessage } from '../../bus/transport.js'
 import { BrokerUnavailableError } from '../../core/errors.js'
 import { hasName } from './errors.js'
 
@@ -27,7 +27,10 @@ export const TOPIC_SETTINGS = [{ name: 'max.message.bytes', value: '2097152' }]
 export interface KafkaRecord {
   readonly key: Buffer
   readonly value: Buffer
-  readonly headers: Readonly<Record<string, Buffer>>
+  /** By their names. */
+  readonly headers: ReadonlyMap<Buffer, Buffer>
+  /** What it takes in a batch, at most. */
+  readonly bytes: number
 }
 
 /**
@@ -121,64 +124,19 @@ export async function waitForLeaders(
   }
 }
 
-export const HEADER_PREFIX = 'ce_'
-
-/** The Kafka binding of CloudEvents in binary mode. Without an ordering key the events spread over the partitions. */
-export function recordOf(message: OutgoingMessage): KafkaRecord {
-  return {
-    key: Buffer.from(message.key ?? message.id),
-    value: Buffer.from(message.body.buffer, message.body.byteOffset, message.body.byteLength),
-    headers: headersOf(message.contentType, message.attributes),
-  }
-}
-
-export function headersOf(
-  contentType: string,
-  attributes: Readonly<Record<string, string>>,
-): Record<string, Buffer> {
-  const headers: Record<string, Buffer> = { 'content-type': Buffer.from(contentType) }
-  for (const [name, value] of Object.entries(attributes)) headers[HEADER_PREFIX + name] = Buffer.from(value)
-  return headers
-}
-
-/** A header that comes twice counts once, the first time. */
-export function messageOf(
-  headers: Iterable<readonly [string, Uint8Array | string | undefined]>,
-  value: Uint8Array | null | undefined,
-): IncomingMessage {
-  const attributes: Record<string, string> = Object.create(null)
-  let contentType: string | undefined
-  for (const [rawName, raw] of headers) {
-    if (raw === undefined || raw === null) continue
-    const name = rawName.toLowerCase()
-    const bare = name.startsWith(HEADER_PREFIX) ? name.slice(HEADER_PREFIX.length) : undefined
-    if (name === 'content-type') contentType ??= textOf(raw)
-    else if (bare !== undefined && !(bare in attributes)) attributes[bare] = textOf(raw)
-  }
-  return {
-    contentType: contentType ?? 'application/json',
-    attributes,
-    body: value ?? new Uint8Array(),
-    deliveries: 1,
-  }
-}
-
-function textOf(raw: Uint8Array | string): string {
-  return typeof raw === 'string' ? raw : Buffer.from(raw.buffer, raw.byteOffset, raw.byteLength).toString()
-}
-
 /** As the Java client does it, so that producers of all languages agree where a key lives. */
 export function hashOf(key: Uint8Array): number {
   const mix = 0x5bd1e995
-  const view = new DataView(key.buffer, key.byteOffset, key.byteLength)
   const whole = key.length & ~3
+  const byte = (at: number) => key[at] as number
   let hash = 0x9747b28c ^ key.length
   for (let at = 0; at < whole; at += 4) {
-    let word = Math.imul(view.getInt32(at, true), mix)
+    const four = byte(at) | (byte(at + 1) << 8) | (byte(at + 2) << 16) | (byte(at + 3) << 24)
+    let word = Math.imul(four, mix)
     word = Math.imul(word ^ (word >>> 24), mix)
     hash = Math.imul(hash, mix) ^ word
   }
-  for (let at = key.length - 1; at >= whole; at--) hash ^= (key[at] as number) << (8 * (at - whole))
+  for (let at = key.length - 1; at >= whole; at--) hash ^= byte(at) << (8 * (at - whole))
   if (whole < key.length) hash = Math.imul(hash, mix)
   hash = Math.imul(hash ^ (hash >>> 13), mix)
   return (hash ^ (hash >>> 15)) & 0x7fffffff

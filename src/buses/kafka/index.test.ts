@@ -14,9 +14,10 @@ import { recordingLogger } from '../../../test/support/recording.js'
 import { gate, until } from '../../../test/support/until.js'
 import { EventEnvelope } from '../../core/envelope.js'
 import { silentLogger } from '../../observe/logger.js'
-import { hashOf, messageOf } from './driver.js'
+import { hashOf } from './driver.js'
 import { isRefusal, isUnavailableError } from './errors.js'
 import { type BrokerBus, type KafkaBusOptions, type KafkajsClient, kafkaBus } from './index.js'
+import { messageOf } from './record.js'
 
 describe('Kafka without a broker', () => {
   it('puts a key where the default partitioner of the Java client and of kafkajs does', () => {
@@ -198,6 +199,18 @@ describe.skipIf(brokers.length === 0)('Kafka with a broker', () => {
       expect(isRefusal(answers[4])).toBe(true)
       const stored = new Set((await readTopic(kafka, topic)).map(({ headers }) => headers.ce_id))
       expect(stored).toEqual(new Set(events.filter((_, n) => n !== 4).map(({ eventId }) => eventId)))
+    })
+
+    it('gives calls whose messages go together the answers to their own', async () => {
+      await createNarrow(freshTopic())
+      const one = bus()
+      const calls = [[10, 10], [10, 30_000, 10], [], [10]]
+      const answers = await Promise.all(
+        calls.map((sizes) => one.send(sizes.map((size) => event({ text: 'x'.repeat(size) })))),
+      )
+      const isTaken = answers.map((own) => own.map((answer) => answer === null))
+      expect(isTaken).toEqual(calls.map((sizes) => sizes.map((size) => size === 10)))
+      expect(await readTopic(kafka, topic)).toHaveLength(5)
     })
 
     // With the same producer the second would have the number of the first, and Kafka would drop it as a duplicate.

@@ -5,10 +5,11 @@ import { AftercommitError, BrokerUnavailableError, InvalidSettingError } from '.
 import { whole } from '../../core/settings.js'
 import { KafkaConsumption } from './consumption.js'
 import { deadLetters } from './dead-letter.js'
-import { type FetchedRecord, type KafkaDriver, recordOf } from './driver.js'
+import type { FetchedRecord, KafkaDriver } from './driver.js'
 import { isTooLarge, isUnavailableError } from './errors.js'
 import { type KafkajsClient, kafkajsDriver } from './kafkajs.js'
 import { type PlatformaticClient, platformaticDriver } from './platformatic.js'
+import { recordOf } from './record.js'
 import { Sender } from './sender.js'
 
 export type { BrokerBus, BusOptions, KafkajsClient, PlatformaticClient }

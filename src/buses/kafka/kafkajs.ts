@@ -6,12 +6,12 @@ import {
   type KafkaDriver,
   type KafkaProducer,
   type KafkaRecord,
-  messageOf,
   TOPIC_SETTINGS,
   type TopicPlan,
   waitForLeaders,
   withinTime,
 } from './driver.js'
+import { messageOf } from './record.js'
 
 /** A `Kafka` of kafkajs: what the bus calls of it. */
 export interface KafkajsClient {
@@ -163,7 +163,9 @@ async function openProducer(client: KafkajsClient, timeoutMs: number): Promise<K
 }
 
 function kafkajsMessage({ key, value, headers }: KafkaRecord) {
-  return { key, value, headers: { ...headers } }
+  const named: Record<string, Buffer> = {}
+  for (const [name, text] of headers) named[name.toString()] = text
+  return { key, value, headers: named }
 }
 
 class KafkajsFeed implements Feed {

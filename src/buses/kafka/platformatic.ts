@@ -6,14 +6,13 @@ import {
   hashOf,
   type KafkaDriver,
   type KafkaProducer,
-  type KafkaRecord,
-  messageOf,
   TOPIC_SETTINGS,
   type TopicPlan,
   waitForLeaders,
   withinTime,
 } from './driver.js'
 import { hasName } from './errors.js'
+import { messageOf } from './record.js'
 
 /** The classes of @platformatic/kafka, and what they are to be made with: `clientId`, `bootstrapBrokers`, `tls`, … */
 export interface PlatformaticClient {
@@ -89,6 +88,8 @@ export function platformaticDriver(client: PlatformaticClient): KafkaDriver {
 /** A partition that was just created is refused at first, and a second's wait for it is long. */
 const PATIENCE = { retries: 10, retryDelay: 100 }
 
+const NO_KEY = Buffer.alloc(0)
+
 /** Nobody else hears of what goes wrong between two calls; without a listener it would end the process. */
 function made<T extends Closable>(
   Kind: new (options: never) => T,
@@ -121,18 +122,17 @@ function openProducer(client: PlatformaticClient): KafkaProducer {
   return {
     send: async (topic, records) => {
       await producer.send({
-        messages: records.map((record) => platformaticMessage(topic, record)),
+        messages: records.map(({ key, value, headers }) => ({ topic, key, value, headers })),
         acks: -1,
-        partitioner: (_message: unknown, key: Buffer | undefined) => hashOf(key ?? Buffer.alloc(0)),
+        partitioner,
       } as never)
     },
     close: () => producer.close(true).catch(() => {}),
   }
 }
 
-function platformaticMessage(topic: string, { key, value, headers }: KafkaRecord) {
-  const pairs = Object.entries(headers).map(([name, text]) => [Buffer.from(name), text] as const)
-  return { topic, key, value, headers: new Map(pairs) }
+function partitioner(_message: unknown, key: Buffer | undefined): number {
+  return hashOf(key ?? NO_KEY)
 }
 
 class PlatformaticFeed implements Feed {

@@ -11,12 +11,21 @@ export interface SenderOptions {
   prepare(topic: string): Promise<void>
 }
 
-interface Waiting {
+/** Of one call of `send`: its records may go with several batches, and with those of others. */
+interface Call {
   readonly topic: string
-  readonly record: KafkaRecord
-  readonly bytes: number
   readonly deadline: number
-  answer(error: unknown | null): void
+  readonly answers: (unknown | null)[]
+  /** So many have no answer yet. */
+  left: number
+  resolve(answers: readonly (unknown | null)[]): void
+}
+
+interface Waiting {
+  readonly call: Call
+  /** Its place among the answers. */
+  readonly at: number
+  readonly record: KafkaRecord
 }
 
 /** Half of what a broker takes in one batch by its defaults; a message that is bigger goes alone. */
@@ -24,8 +33,6 @@ const BATCH_BYTES = 512 * 1024
 const BATCH_MESSAGES = 5_000
 /** A broker that is gone does not hold up a stop for longer. */
 const GOODBYE_MS = 2_000
-/** What a record takes beside its key, value and headers, generously. */
-const OVERHEAD_BYTES = 64
 
 /**
  * Sends one batch after the other: what comes meanwhile goes with the next one, so that order holds and no batch can be
@@ -48,14 +55,14 @@ export class Sender {
   send(topic: string, records: readonly KafkaRecord[]): Promise<readonly (unknown | null)[]> {
     const { clock, confirmTimeoutMs } = this.#options
     const deadline = clock.monotonic() + confirmTimeoutMs
-    const answers = records.map(
-      (record) =>
-        new Promise<unknown | null>((answer) => {
-          this.#queue.push({ topic, record, bytes: bytesOf(record), deadline, answer })
-        }),
-    )
-    if (!this.#isRunning) void this.#run()
-    return Promise.all(answers)
+    if (records.length === 0) return Promise.resolve([])
+    return new Promise((resolve) => {
+      const call = { topic, deadline, answers: records.map(() => null), left: records.length, resolve }
+      records.forEach((record, at) => {
+        this.#queue.push({ call, at, record })
+      })
+      if (!this.#isRunning) void this.#run()
+    })
   }
 
   /** What waits fails: nobody would close the producer that it needs. */
@@ -73,7 +80,7 @@ export class Sender {
       try {
         await this.#produce(batch)
         this.#limit = Math.min(BATCH_MESSAGES, this.#limit * 2)
-        for (const one of batch) one.answer(null)
+        for (const one of batch) answer(one, null)
       } catch (error) {
         void this.#discard()
         this.#fail(batch, error)
@@ -86,16 +93,18 @@ export class Sender {
     const [first] = this.#queue as [Waiting]
     let bytes = 0
     let count = 0
-    for (const { topic, bytes: more } of this.#queue) {
-      bytes += more
-      if (topic !== first.topic || count >= this.#limit || (count > 0 && bytes > BATCH_BYTES)) break
+    for (const { call, record } of this.#queue) {
+      bytes += record.bytes
+      const isOver = count >= this.#limit || (count > 0 && bytes > BATCH_BYTES)
+      if (isOver || call.topic !== first.call.topic) break
       count++
     }
     return this.#queue.splice(0, count)
   }
 
   async #produce(batch: readonly Waiting[]): Promise<void> {
-    const [{ topic, deadline }] = batch as [Waiting]
+    const [{ call }] = batch as [Waiting]
+    const { topic, deadline } = call
     await this.#until(deadline, async (isLate) => {
       const producer = await this.#ready(topic)
       // It was answered already, and another batch may be under way.
@@ -123,12 +132,12 @@ export class Sender {
   /** A refusal is for one message alone: the others of its batch are sent again, in halves. */
   #fail(batch: readonly Waiting[], error: unknown): void {
     const isAlone = batch.length === 1
-    if (isRefusal(error) && isAlone) batch[0]?.answer(error)
+    if (isRefusal(error) && isAlone) answer(batch[0] as Waiting, error)
     else if (isRefusal(error)) {
       this.#limit = Math.ceil(batch.length / 2)
       this.#queue.unshift(...batch)
     } else {
-      for (const one of [...batch, ...this.#queue.splice(0)]) one.answer(error)
+      for (const one of [...batch, ...this.#queue.splice(0)]) answer(one, error)
     }
   }
 
@@ -164,8 +173,7 @@ export class Sender {
   }
 }
 
-function bytesOf({ key, value, headers }: KafkaRecord): number {
-  let bytes = OVERHEAD_BYTES + key.length + value.length
-  for (const [name, text] of Object.entries(headers)) bytes += name.length + text.length + 4
-  return bytes
+function answer({ call, at }: Waiting, error: unknown | null): void {
+  call.answers[at] = error
+  if (--call.left === 0) call.resolve(call.answers)
 }

@@ -1,3 +1,4 @@
+import { bufferOf } from '../../bus/message.js'
 import type { Clock, Timer } from '../../core/clock.js'
 import { AftercommitError, BrokerUnavailableError } from '../../core/errors.js'
 import type { AmqpConfirmChannel, AmqpConnection, AmqpMessage } from './link.js'
@@ -122,7 +123,7 @@ export class Publisher {
 
   #write(parcel: Parcel, answer: (outcome: unknown) => void): boolean {
     const { exchange, routingKey, properties, body } = parcel
-    const content = Buffer.from(body.buffer, body.byteOffset, body.byteLength)
+    const content = bufferOf(body)
     const confirm = (error: unknown) => {
       this.#unconfirmed--
       this.#confirmed++

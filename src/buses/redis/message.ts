@@ -1,3 +1,4 @@
+import { bufferOf } from '../../bus/message.js'
 import type { Burial, IncomingMessage, OutgoingMessage } from '../../bus/transport.js'
 
 const PREFIX = 'ce-'
@@ -17,7 +18,7 @@ export type Fields = readonly (string | Buffer)[]
 export function fieldsOf({ attributes, contentType, body }: OutgoingMessage): Fields {
   const fields: (string | Buffer)[] = []
   for (const name in attributes) fields.push(PREFIX + name, attributes[name] as string)
-  fields.push(CONTENT_TYPE, contentType, BODY, Buffer.from(body.buffer, body.byteOffset, body.byteLength))
+  fields.push(CONTENT_TYPE, contentType, BODY, bufferOf(body))
   return fields
 }
 
