@@ -1,8 +1,11 @@
+import { randomUUID } from 'node:crypto'
 import { DatabaseSync } from 'node:sqlite'
 import { sqliteStore } from '../../../dist/stores/sqlite/index.js'
-import { ORDERS } from '../payload.js'
+import { ORDERS, TYPE } from '../payload.js'
 
-const BARE = `create table bare (id integer primary key, payload text, status integer not null default 0, token text);
+/** The least that tells one event from another: its id, its type, its time and its payload. */
+const BARE = `create table bare (id integer primary key, status integer not null default 0, token text, locked_until integer,
+  event_id text not null unique, event_type text not null, occurred_at integer not null, payload text);
 create index bare_new on bare (id) where status = 0`
 
 /** `url` is the file. */
@@ -26,10 +29,10 @@ export async function open(url) {
       async transaction(payload) {
         database.exec('begin immediate')
         insertOrder(database, payload)
-        statement(database, 'insert into bare (id, payload) values (?, ?)').run(
-          payload.id,
-          JSON.stringify(payload),
-        )
+        statement(
+          database,
+          'insert into bare (id, event_id, event_type, occurred_at, payload) values (?, ?, ?, ?, ?)',
+        ).run(payload.id, randomUUID(), TYPE, Date.now(), JSON.stringify(payload))
         database.exec('commit')
       },
       take: async (limit) =>
@@ -39,7 +42,7 @@ export async function open(url) {
       lease: async (limit) =>
         statement(
           database,
-          `update bare set token = 'somebody' where id in (
+          `update bare set token = 'somebody', locked_until = unixepoch() + 30 where id in (
             select id from bare where status = 0 and token is null order by id limit ?) returning id, payload`,
         )
           .all(limit)
@@ -47,7 +50,7 @@ export async function open(url) {
       finish: async (ids) =>
         statement(
           database,
-          'update bare set status = 1, token = null where id in (select value from json_each(?))',
+          'update bare set status = 1, token = null, locked_until = null where id in (select value from json_each(?))',
         ).run(JSON.stringify(ids)),
     },
     close: async () => database.close(),
