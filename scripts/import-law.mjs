@@ -12,6 +12,7 @@ const CONTRACTS = [
   'ambient.ts',
   'observe/logger.ts',
   'observe/metrics.ts',
+  'observe/tracing.ts',
 ]
 const PARTS = [
   'dispatcher/**',
