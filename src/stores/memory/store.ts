@@ -123,6 +123,14 @@ export function memoryStoreOn(database: MemoryDatabase, options: MemoryStoreOpti
       registry.heartbeat(instance, stopped, now())
       return [...paused]
     },
+    async overview() {
+      return { types: [], leases: [] }
+    },
+
+    async diagnose() {
+      return []
+    },
+
     async instances(seenWithinMs) {
       await called('instances')
       return registry.seenSince(now() - seenWithinMs)

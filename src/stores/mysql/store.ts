@@ -225,6 +225,14 @@ export class MysqlStore<Client> implements EventStore<Client> {
     return this.paused()
   }
 
+  async overview() {
+    return { types: [], leases: [] }
+  }
+
+  async diagnose() {
+    return []
+  }
+
   instances(seenWithinMs: number) {
     return registry.instances(this.#sql.registry, this.#settles.query, seenWithinMs)
   }

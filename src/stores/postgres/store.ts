@@ -232,6 +232,14 @@ export class PostgresStore<Client> implements EventStore<Client> {
     return registry.heartbeat(this.#sql.registry, this.#doorbell.query, instance, stopped)
   }
 
+  async overview() {
+    return { types: [], leases: [] }
+  }
+
+  async diagnose() {
+    return []
+  }
+
   instances(seenWithinMs: number) {
     return registry.instances(this.#sql.registry, this.#settle, seenWithinMs)
   }

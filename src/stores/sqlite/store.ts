@@ -181,6 +181,14 @@ export class SqliteStore<Client extends SqliteDatabase> implements EventStore<Cl
     })
   }
 
+  async overview() {
+    return { types: [], leases: [] }
+  }
+
+  async diagnose() {
+    return []
+  }
+
   instances(seenWithinMs: number) {
     return this.#connections.read((db) => registry.instances(this.#sql.registry, db, seenWithinMs))
   }
