@@ -179,7 +179,10 @@ function leaseCheck(
       `Others take them over when the leases run out, the last one in ${duration(times.longestMs)}. If that is too late, choose a shorter \`poller.leaseMs\`.`,
     )
   }
-  return ok(`${events(total(leases))} leased by ${leases.length} of the instances.`)
+  if (leases.length === 0) return ok('No event is leased.')
+  return ok(
+    `${events(total(leases))} leased by ${leases.length} ${leases.length === 1 ? 'instance' : 'instances'}.`,
+  )
 }
 
 function deadLetterCheck({ types }: StoreOverview): Verdict {

@@ -148,15 +148,15 @@ async function leaseTimes(
 ): Promise<LeaseTimes> {
   const part = (where: string) => `
   select locked_until from ${events} e where ${where} and status in (0, 2) and locked_until is not null
-    and (locked_until > clock_timestamp() or (locked_until < clock_timestamp() - $1::float8 * interval '1 ms'
-      and available_at <= clock_timestamp()
+    and (locked_until > statement_timestamp() or (locked_until < statement_timestamp() - $1::float8 * interval '1 ms'
+      and available_at <= statement_timestamp()
       and not exists (select from ${pauses} p where p.event_type in (e.event_type, '*'))))`
   const isFirst = `not exists (select from ${events} f
     where f.ordering_key = e.ordering_key and f.seq < e.seq and (f.status in (0, 2) or f.halts))`
   const sql = statement(`
-select count(*) filter (where locked_until < clock_timestamp()),
-  coalesce(date_part('epoch', clock_timestamp() - min(locked_until)), 0) * 1000,
-  coalesce(date_part('epoch', max(locked_until) - clock_timestamp()), 0) * 1000
+select count(*) filter (where locked_until < statement_timestamp()),
+  coalesce(date_part('epoch', statement_timestamp() - min(locked_until)), 0) * 1000,
+  coalesce(date_part('epoch', max(locked_until) - statement_timestamp()), 0) * 1000
   from (${part(FRESH)} union all ${part(TIMED)} union all ${part(`${ORDERED} and ${isFirst}`)}) found`)
   const [row = []] = await driver.query(sql, [lostMs])
   return {
