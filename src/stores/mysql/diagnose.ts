@@ -43,7 +43,7 @@ export async function diagnose(subject: Subject, limits: Limits = LIMITS): Promi
     { check: 'schema', look: () => schemaCheck(subject) },
   ]
   const found = await runChecks(first, ping)
-  const isThere = (await missingTables(subject)).length === 0
+  const isThere = missingIn(await enginesOf(subject)).length === 0
   const rest: Check[] = [
     ...(isThere ? [{ check: 'indexes', look: () => indexCheck(subject) }] : []),
     { check: 'clock', look: () => clockCheck(() => databaseNow(query), limits) },
@@ -90,19 +90,27 @@ async function databaseNow(query: Query): Promise<number> {
 
 const inDatabase = 'table_schema = coalesce(?, database())'
 
-async function missingTables({ query, names: { index }, database }: Subject): Promise<string[]> {
+/** Engines of the tables that are there, by name; null for those that are not. */
+async function enginesOf({
+  query,
+  names: { index },
+  database,
+}: Subject): Promise<Map<string, string | null>> {
   const { rows } = await query(
-    `select table_name from information_schema.tables where ${inDatabase} and table_name like ?`,
+    `select table_name, engine from information_schema.tables where ${inDatabase} and table_name like ?`,
     [database ?? null, `${index.replaceAll('_', '\\_')}%`],
   )
-  const there = rows.map((row) => String(row[0]).toLowerCase())
-  return ['', '_instance', '_pause', '_inbox', '_migration']
-    .map((end) => `${index}${end}`)
-    .filter((table) => !there.includes(table.toLowerCase()))
+  const engines = new Map(rows.map(([name, engine]) => [String(name).toLowerCase(), String(engine)]))
+  const ours = ['', '_instance', '_pause', '_inbox', '_migration'].map((end) => `${index}${end}`)
+  return new Map(ours.map((table) => [table, engines.get(table.toLowerCase()) ?? null]))
+}
+
+function missingIn(engines: Map<string, string | null>): string[] {
+  return [...engines].filter(([, engine]) => engine === null).map(([table]) => table)
 }
 
 async function schemaCheck(subject: Subject): Promise<Verdict> {
-  const { store, names, query, database } = subject
+  const { store, names, query } = subject
   const pending = await store.pendingMigrations()
   const all = migrationsFor(names)
   if (pending.length === all.length)
@@ -111,22 +119,20 @@ async function schemaCheck(subject: Subject): Promise<Verdict> {
     const missing = pending.map(({ version, name }) => `${version} (${name})`)
     return problem(`The schema is old: without migration ${missing.join(', ')}.`, 'Run: aftercommit migrate')
   }
-  const lost = await missingTables(subject)
+  const engines = await enginesOf(subject)
+  const lost = missingIn(engines)
   if (lost.length > 0) {
     return problem(
       `Somebody has dropped ${some(lost)}.`,
       'Run the migrations again, which create what is missing: aftercommit migrate --print | mysql DATABASE',
     )
   }
-  const { rows } = await query(
-    `select table_name from information_schema.tables
-      where ${inDatabase} and table_name like ? and engine <> 'InnoDB'`,
-    [database ?? null, `${names.index.replaceAll('_', '\\_')}%`],
-  )
-  if (rows.length > 0) {
+  const others = [...engines].filter(([, engine]) => engine !== 'InnoDB').map(([table]) => table)
+  if (others.length > 0) {
+    const prefix = names.events.slice(0, names.events.lastIndexOf('`', names.events.length - 2))
     return problem(
-      `Tables without transactions: ${some(rows.map(([name]) => String(name)))}.`,
-      rows.map(([name]) => `ALTER TABLE \`${name}\` ENGINE = InnoDB;`).join(' '),
+      `Tables without transactions: ${some(others)}.`,
+      others.map((table) => `ALTER TABLE ${prefix}\`${table}\` ENGINE = InnoDB;`).join(' '),
     )
   }
   const version = Number((await query(`select max(version) from ${names.migrations}`)).rows[0]?.[0])
@@ -192,7 +198,7 @@ async function isolationCheck(query: Query): Promise<Verdict> {
   if (isolation !== 'SERIALIZABLE') return ok(says)
   return warning(
     says,
-    "In such transactions every SELECT takes locks, which hold up publishers and workers: SET GLOBAL TRANSACTION ISOLATION LEVEL READ COMMITTED; or set the pool's own.",
+    "In such transactions all that is read is locked, which holds up publishers and workers: SET GLOBAL TRANSACTION ISOLATION LEVEL READ COMMITTED; or set the pool's own.",
   )
 }
 
