@@ -23,7 +23,7 @@ import { inSchemaOf, vacuumCheck } from './vacuum.js'
 
 const OLDEST = 14
 const NEWEST = 18
-const HEARD_WITHIN_MS = 2_000
+const HEARD_WITHIN_MS = 5_000
 const PROBE = 'aftercommit_probe'
 
 export interface Subject {

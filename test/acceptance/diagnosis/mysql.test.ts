@@ -1,10 +1,10 @@
 import { randomBytes } from 'node:crypto'
 import { createConnection, createPool, type Pool } from 'mysql2/promise'
-import { beforeEach, describe, expect, inject, it, vi } from 'vitest'
+import { afterAll, beforeAll, beforeEach, describe, expect, inject, it, vi } from 'vitest'
 import { LIMITS } from '../../../src/diagnosis.js'
 import { mysqlStore } from '../../../src/stores/mysql/index.js'
 import type { MysqlStore } from '../../../src/stores/mysql/store.js'
-import { freshMysql, startMariadb } from '../../support/mariadb-server.js'
+import { freshMysql, type MariadbServer, startMariadb } from '../../support/mariadb-server.js'
 import { afterwards } from '../../support/trap-kit.js'
 import { findingOf, levels, one, statementsIn } from './kit.js'
 
@@ -121,27 +121,6 @@ describe.skipIf(inject('mysqlUrl') === null)('diagnosis of MySQL', () => {
     })
   })
 
-  it('names a transaction that stays open, and its SQL ends it', async () => {
-    await store.migrate()
-    const sleeper = await createConnection({ uri: url })
-    sleeper.on('error', () => {})
-    await sleeper.query('begin')
-    await sleeper.query(`insert into outbox_event_pause (event_type) values ('x')`)
-    const look = async (problem: number) => {
-      const limits = { ...LIMITS, transactionMs: { warning: 0, problem } }
-      return one(await (store as unknown as MysqlStore<never>).diagnose(limits), 'long transactions')
-    }
-    const found = await look(3_600_000)
-    expect(found.level).toBe('warning')
-    expect(found.says).toContain(`(thread ${sleeper.threadId}, `)
-    expect((await look(0)).level).toBe('problem')
-    expect(await findingOf(store, 'long transactions')).toMatchObject({ level: 'ok' })
-    const [kill] = statementsIn(found.advice)
-    expect(kill).toBe(`KILL ${sleeper.threadId};`)
-    await pool.query(kill as string)
-    await vi.waitFor(async () => expect((await look(0)).says).not.toContain(`thread ${sleeper.threadId},`))
-  })
-
   it('says that it could not look where rights are missing, and throws nothing', async () => {
     await store.migrate()
     const user = `plain_${randomBytes(4).toString('hex')}`
@@ -168,9 +147,11 @@ describe.skipIf(inject('mysqlUrl') === null)('diagnosis of MySQL', () => {
   })
 })
 
+/** Transactions are seen of the whole server, and its settings are everybody's. */
 describe.skipIf(inject('mysqlUrl') === null)('diagnosis of a MySQL server', () => {
-  it('finds settings under which it would not work well', async () => {
-    const server = await startMariadb({
+  let server: MariadbServer
+  beforeAll(async () => {
+    server = await startMariadb({
       settings: {
         'log-bin': 'binlog',
         'binlog-format': 'STATEMENT',
@@ -178,7 +159,33 @@ describe.skipIf(inject('mysqlUrl') === null)('diagnosis of a MySQL server', () =
         'transaction-isolation': 'SERIALIZABLE',
       },
     })
-    afterwards('stop the server', () => server.stop())
+  })
+  afterAll(() => server?.stop())
+
+  it('names a transaction that stays open, and its SQL ends it', async () => {
+    const pool = poolOn(server.url)
+    const store = mysqlStore(pool)
+    await store.migrate()
+    const sleeper = await createConnection({ uri: server.url })
+    sleeper.on('error', () => {})
+    await sleeper.query('begin')
+    await sleeper.query(`insert into outbox_event_pause (event_type) values ('x')`)
+    const look = async (problem: number) => {
+      const limits = { ...LIMITS, transactionMs: { warning: 0, problem } }
+      return one(await (store as unknown as MysqlStore<never>).diagnose(limits), 'long transactions')
+    }
+    const found = await look(3_600_000)
+    expect(found.level).toBe('warning')
+    expect(found.says).toContain(`(thread ${sleeper.threadId}, `)
+    expect((await look(0)).level).toBe('problem')
+    expect(await findingOf(store, 'long transactions')).toMatchObject({ level: 'ok' })
+    const [kill] = statementsIn(found.advice)
+    expect(kill).toBe(`KILL ${sleeper.threadId};`)
+    await pool.query(kill as string)
+    await vi.waitFor(async () => expect((await look(0)).says).not.toContain(`thread ${sleeper.threadId},`))
+  })
+
+  it('finds settings under which it would not work well', async () => {
     const pool = poolOn(server.url)
     const store = mysqlStore(pool)
     await store.migrate()
@@ -197,12 +204,12 @@ describe.skipIf(inject('mysqlUrl') === null)('diagnosis of a MySQL server', () =
     for (const check of ['isolation', 'binary log', 'packet size'])
       await follow(pool, one(found, check).advice)
     await pool.query('set global read_only = 1')
-    const afterAll = poolOn(server.url)
-    const mended = await mysqlStore(afterAll).diagnose()
+    const anew = poolOn(server.url)
+    const mended = await mysqlStore(anew).diagnose()
     expect(levels(mended).filter((one) => !one.endsWith('ok'))).toEqual([
       'connection: problem',
       'instances: problem',
     ])
-    await mysqlStore(afterAll).pause('x')
+    await mysqlStore(anew).pause('x')
   })
 })

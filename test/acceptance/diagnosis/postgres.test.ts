@@ -4,7 +4,7 @@ import postgres from 'postgres'
 import { beforeEach, describe, expect, inject, it, vi } from 'vitest'
 import { LIMITS } from '../../../src/diagnosis.js'
 import type { EventStore } from '../../../src/index.js'
-import { PgDriver } from '../../../src/stores/postgres/drivers/pg.js'
+import { PgDriver, type PgPool } from '../../../src/stores/postgres/drivers/pg.js'
 import { postgresStore } from '../../../src/stores/postgres/index.js'
 import { namesOf } from '../../../src/stores/postgres/names.js'
 import type { PostgresStore } from '../../../src/stores/postgres/store.js'
@@ -174,7 +174,7 @@ describe('diagnosis of PostgreSQL', () => {
     // What a session has counted is told to others now and then, or now.
     await single.query('select pg_stat_force_next_flush()')
     await single.query('alter table outbox_event reset (autovacuum_enabled)')
-    const driver = new PgDriver(single)
+    const driver = new PgDriver(single as unknown as PgPool)
     const look = (limits: Parameters<typeof vacuumCheck>[2]) =>
       vacuumCheck((sql, params) => driver.query(sql, params), namesOf({}), limits)
     const limits = { dead: 1_999, indexBytes: 16_384, bytesAnEntry: 400 }
