@@ -8,7 +8,7 @@ import { mysqlStore } from '../../src/stores/mysql/index.js'
 import { postgresStore } from '../../src/stores/postgres/index.js'
 import { sqliteStore } from '../../src/stores/sqlite/index.js'
 import { freshMysql } from '../support/mariadb-server.js'
-import { sqliteDrivers, sqliteFolder } from '../support/sqlite-drivers.js'
+import { type SqliteDriver, sqliteDrivers, sqliteFolder } from '../support/sqlite-drivers.js'
 import { afterwards, emptyDatabase, poolOn } from '../support/trap-kit.js'
 import { ROOT } from './snippets.js'
 
@@ -25,10 +25,9 @@ const STORES: Readonly<Record<string, () => Promise<Store>>> = {
   },
   SQLite: async () => {
     const folder = sqliteFolder()
+    const driver = sqliteDrivers()[0] as SqliteDriver
     afterwards('remove the folder', async () => folder.remove())
-    const store = sqliteStore(() =>
-      (sqliteDrivers()[0] as { open(file: string): never }).open(folder.file('a')),
-    )
+    const store = sqliteStore(() => driver.open(folder.file('a')))
     afterwards('close', () => store.close())
     return store as unknown as Store
   },
