@@ -62,7 +62,11 @@ export async function diagnose(subject: Subject, limits: Limits = LIMITS): Promi
     { check: 'schema', look: () => schemaCheck(query, subject) },
   ]
   const found = await runChecks(first, ping)
-  const isThere = (await query(tables, [`${names.events} ${names.instances} ${names.pauses}`])).length === 0
+  const isThere = await hasTables(query, names).catch(async () => {
+    // Not even the schema may be looked into.
+    await ping()
+    return false
+  })
   const pooler = once(() => poolerOf(subject))
   const rest: Check[] = [
     ...(isThere ? [{ check: 'indexes', look: () => indexCheck(query, names) }] : []),
@@ -75,6 +79,10 @@ export async function diagnose(subject: Subject, limits: Limits = LIMITS): Promi
     { check: 'pool size', look: () => poolSizeCheck(query, subject) },
   ]
   return [...found, ...(await runChecks(rest, ping))]
+}
+
+async function hasTables(query: Query, { events, instances, pauses }: Names): Promise<boolean> {
+  return (await query(tables, [`${events} ${instances} ${pauses}`])).length === 0
 }
 
 async function connectionCheck(query: Query): Promise<Verdict> {

@@ -228,6 +228,11 @@ describe('diagnosis of PostgreSQL', () => {
     expect(sessions).toMatchObject({ level: 'warning', says: expect.stringMatching(/^Could not look into/) })
     await follow(pool, sessions.advice)
     expect(await findingOf(plain, 'long transactions')).toMatchObject({ level: 'ok' })
+
+    await pool.query('create schema closed')
+    const closed = await postgresStore(poolOn(theirs.href), { schema: 'closed' }).diagnose()
+    expect(closed.map((finding) => finding.check)).toEqual(WITHOUT_TABLES)
+    expect(one(closed, 'schema').says).toBe('Could not look: "permission denied for schema closed".')
   })
 
   it('says that nothing can be written', async () => {
