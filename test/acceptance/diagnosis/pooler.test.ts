@@ -22,6 +22,7 @@ describe.skipIf(binary === null)('diagnosis behind PgBouncer', () => {
       'pooler: warning',
     ])
     expect(one(findings, 'pooler').says).toMatch(/pooler in transaction mode/)
+    expect(one(findings, 'notify').says).toMatch(/^Not tried/)
 
     const expected = postgresStore(poolOn(url), { doorbell: false, prepare: false })
     const fine = levels(await expected.diagnose())
