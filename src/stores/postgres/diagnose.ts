@@ -9,6 +9,7 @@ import {
   once,
   problem,
   runChecks,
+  shown,
   some,
   type Verdict,
   warning,
@@ -47,7 +48,7 @@ const tables = statement(
 )
 const applied = (names: Names) => statement(`select coalesce(max(version), 0) from ${names.migrations}`)
 const present = statement(`
-select lower(c.relname), (i.indisvalid and i.indisready)::int, i.indisprimary::int
+select lower(c.relname), (i.indisvalid and i.indisready)::int, i.indisprimary::int, quote_ident(c.relname)
   from pg_index i join pg_class c on c.oid = i.indexrelid where i.indrelid = to_regclass($1::text)`)
 const usage = statement(
   `select (select sum(numbackends) from pg_stat_database), current_setting('max_connections')::int`,
@@ -131,14 +132,14 @@ async function schemaCheck(query: Query, { store, names }: Subject): Promise<Ver
 
 async function indexCheck(query: Query, names: Names): Promise<Verdict> {
   const rows = await query(present, [names.events])
-  const broken = rows.filter(([, valid]) => Number(valid) === 0).map(([name]) => String(name))
+  const broken = rows.filter(([, valid]) => Number(valid) === 0).map((row) => String(row[3]))
   const missing = indexesOf(names).filter(({ name }) => !rows.some((row) => row[0] === name.toLowerCase()))
   const hasKey = rows.some(([, , primary]) => Number(primary) === 1)
   if (missing.length + broken.length === 0 && hasKey) return ok(`${rows.length} indexes, all valid.`)
   const says = [
     missing.length > 0 ? `Missing: ${some(missing.map(({ name }) => name))}.` : '',
     hasKey ? '' : 'The primary key is missing.',
-    broken.length > 0 ? `Not valid: ${some(broken)}.` : '',
+    broken.length > 0 ? `Not valid: ${some(broken.map(shown))}.` : '',
   ]
   const advice = [
     ...missing.map(({ sql }) => `CREATE INDEX CONCURRENTLY ${sql};`),

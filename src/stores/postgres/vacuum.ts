@@ -1,5 +1,5 @@
 import { duration } from '../../core/duration.js'
-import { ok, problem, some, type Verdict, warning } from '../../diagnosis.js'
+import { ok, problem, shown, some, type Verdict, warning } from '../../diagnosis.js'
 import { type Query, statement } from './driver.js'
 import type { Names } from './names.js'
 
@@ -22,7 +22,7 @@ select coalesce(s.n_live_tup, 0), coalesce(s.n_dead_tup, 0), pg_total_relation_s
   from pg_class c left join pg_stat_all_tables s on s.relid = c.oid where c.oid = to_regclass($1::text)`)
 
 const indexes = statement(`
-select c.relname, pg_relation_size(c.oid) from pg_index i join pg_class c on c.oid = i.indexrelid
+select quote_ident(c.relname), pg_relation_size(c.oid) from pg_index i join pg_class c on c.oid = i.indexrelid
  where i.indrelid = to_regclass($1::text) and c.reltuples >= 0 and pg_relation_size(c.oid) > $2::float8
    and pg_relation_size(c.oid) > c.reltuples * $3::float8 order by 2 desc`)
 
@@ -51,7 +51,7 @@ export async function vacuumCheck(query: Query, { events }: Names, limits = LIMI
   }
   const bloated = await query(indexes, [events, limits.indexBytes, limits.bytesAnEntry])
   if (bloated.length > 0) {
-    const names = bloated.map(([name, size]) => `${name} (${megabytes(Number(size))})`)
+    const names = bloated.map(([name, size]) => `${shown(String(name))} (${megabytes(Number(size))})`)
     return warning(
       `Indexes that are mostly empty: ${some(names)}. ${says}`,
       bloated.map(([name]) => `REINDEX INDEX CONCURRENTLY ${inSchemaOf(events, String(name))};`).join(' '),
@@ -60,10 +60,9 @@ export async function vacuumCheck(query: Query, { events }: Names, limits = LIMI
   return ok(says)
 }
 
-/** The index of a table lies in the table's schema. */
+/** The index of a table lies in the table's schema. Its name is quoted already. */
 export function inSchemaOf(events: string, index: string): string {
-  const prefix = events.includes('.') ? events.slice(0, events.indexOf('.') + 1) : ''
-  return `${prefix}"${index}"`
+  return events.slice(0, events.indexOf('.') + 1) + shown(index)
 }
 
 function megabytes(bytes: number): string {

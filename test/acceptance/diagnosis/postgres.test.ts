@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import pg from 'pg'
 import postgres from 'postgres'
-import { beforeEach, describe, expect, inject, it, vi } from 'vitest'
+import { afterAll, beforeAll, beforeEach, describe, expect, inject, it, vi } from 'vitest'
 import { LIMITS } from '../../../src/diagnosis.js'
 import type { EventStore } from '../../../src/index.js'
 import { PgDriver, type PgPool } from '../../../src/stores/postgres/drivers/pg.js'
@@ -9,7 +9,8 @@ import { postgresStore } from '../../../src/stores/postgres/index.js'
 import { namesOf } from '../../../src/stores/postgres/names.js'
 import type { PostgresStore } from '../../../src/stores/postgres/store.js'
 import { vacuumCheck } from '../../../src/stores/postgres/vacuum.js'
-import { afterwards, emptyDatabase, migratedDatabase, poolOn } from '../../support/trap-kit.js'
+import { type FreshDatabase, freshDatabase } from '../../support/database.js'
+import { afterwards, emptyDatabase, poolOn } from '../../support/trap-kit.js'
 import { findingOf, levels, one, statementsIn } from './kit.js'
 
 const WITHOUT_TABLES = ['connection', 'schema', 'clock', 'long transactions', 'notify', 'pooler', 'pool size']
@@ -75,10 +76,21 @@ describe('diagnosis of PostgreSQL', () => {
   let store: EventStore<pg.PoolClient>
   let url: string
 
+  let database: FreshDatabase
+
+  beforeAll(async () => {
+    database = await freshDatabase(inject('postgresUrl'))
+  })
+  afterAll(() => database?.drop())
+
   beforeEach(async () => {
-    url = await migratedDatabase()
+    url = database.url
     pool = poolOn(url)
     store = postgresStore(pool)
+    await pool.query(
+      'drop schema public cascade; create schema public; grant usage on schema public to public',
+    )
+    await store.migrate()
   })
 
   const diagnoseBy = (limits: Partial<typeof LIMITS>) =>
@@ -128,13 +140,20 @@ describe('diagnosis of PostgreSQL', () => {
 
   it('finds indexes that are missing or not valid, and its SQL mends them', async () => {
     await pool.query('drop index outbox_event_fresh')
+    // Of the user's own, with a name that must not reach a terminal as it is.
+    await pool.query('create index "My\u001b[31m" on outbox_event (tenant_id)')
     await pool.query(
       `update pg_index set indisvalid = false where indexrelid = 'outbox_event_timed'::regclass`,
     )
     const { level, says, advice } = await findingOf(store, 'indexes')
     expect([level, says]).toEqual(['problem', 'Missing: outbox_event_fresh. Not valid: outbox_event_timed.'])
     await follow(pool, advice)
-    expect(await findingOf(store, 'indexes')).toMatchObject({ level: 'ok', says: '4 indexes, all valid.' })
+    expect(await findingOf(store, 'indexes')).toMatchObject({ level: 'ok', says: '5 indexes, all valid.' })
+
+    await pool.query(`update pg_index set indisvalid = false where indexrelid = '"My\u001b[31m"'::regclass`)
+    const odd = await findingOf(store, 'indexes')
+    expect(`${odd.says}${odd.advice}`).not.toContain('\u001b')
+    await pool.query(`drop index "My\u001b[31m"`)
 
     await pool.query('alter table outbox_event drop constraint outbox_event_pkey')
     const withoutKey = await findingOf(store, 'indexes')
@@ -236,11 +255,13 @@ describe('diagnosis of PostgreSQL', () => {
   })
 
   it('says that nothing can be written', async () => {
-    await pool.query(
-      `do $$ begin execute format('alter database %I set default_transaction_read_only = on', current_database()); end $$`,
-    )
+    const name = new URL(url).pathname.slice(1)
+    const mode = (how: 'set' | 'reset') =>
+      `alter database ${name} ${how} default_transaction_read_only ${how === 'set' ? '= on' : ''}`
+    await pool.query(mode('set'))
     const readers = postgresStore(poolOn(url))
     expect(await findingOf(readers, 'connection')).toMatchObject({ level: 'problem' })
+    await pool.query(mode('reset'))
   })
 
   it('says that the pool is too small, and does not wait for connections that it has not', async () => {
