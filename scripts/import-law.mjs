@@ -6,12 +6,14 @@ import { pathToFileURL } from 'node:url'
 
 const CONTRACTS = [
   'store.ts',
+  'diagnosis.ts',
   'transaction.ts',
   'bus.ts',
   'handler.ts',
   'ambient.ts',
   'observe/logger.ts',
   'observe/metrics.ts',
+  'observe/tracing.ts',
 ]
 const PARTS = [
   'dispatcher/**',
@@ -37,7 +39,7 @@ const LAW = [
   { files: ['dispatcher/**'], may: ['core/**', ...CONTRACTS, 'observe/**', 'own'] },
   { files: ['poller/**'], may: ['core/**', ...CONTRACTS, 'observe/**', 'dispatcher/**', 'own'] },
   { files: ['inbox/**'], may: ['core/**', ...CONTRACTS, 'observe/**', 'own'] },
-  { files: ['stores/*/**'], may: ['core/**', 'store.ts', 'transaction.ts', 'own'] },
+  { files: ['stores/*/**'], may: ['core/**', 'store.ts', 'diagnosis.ts', 'transaction.ts', 'own'] },
   { files: ['transactions/**'], may: ['core/**', ...CONTRACTS] },
   { files: ['bus/**'], may: ['core/**', ...CONTRACTS, 'own'] },
   { files: ['buses/memory.ts'], may: ['core/**', 'bus.ts', 'bus/**'] },

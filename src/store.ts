@@ -212,6 +212,39 @@ export interface StoreStats {
   readonly oldestLagMs: number
 }
 
+/** What waits and what is dead, by type, and who holds what: for people. It counts rows, so it is not free. */
+export interface StoreOverview {
+  /** Those that have pending or dead events, most of them first. */
+  readonly types: readonly TypeBacklog[]
+  /** Instances with live leases. One that is not registered is shown all the same. */
+  readonly leases: readonly InstanceLeases[]
+}
+
+export interface TypeBacklog {
+  readonly eventType: string
+  readonly pending: number
+  readonly dead: number
+  /** Age of its oldest event that is due and not settled; 0 when there is none. */
+  readonly oldestLagMs: number
+}
+
+export interface InstanceLeases {
+  /** The id that the instance is registered with. */
+  readonly instance: string
+  readonly count: number
+}
+
+/** What a look at the database has shown. */
+export interface Finding {
+  /** What was looked at, in a few words: `long transactions`. */
+  readonly check: string
+  readonly level: 'ok' | 'warning' | 'problem'
+  /** What was seen, in one sentence without payloads or passwords. */
+  readonly says: string
+  /** What to do about it; left out when there is nothing to do. */
+  readonly advice?: string
+}
+
 /** A row as people look at it. */
 export interface EventRecord extends StoredEvent {
   readonly seq: number
@@ -307,6 +340,9 @@ export interface EventStore<Client = unknown> {
   instances(seenWithinMs: number): Promise<readonly SeenInstance[]>
 
   stats(): Promise<StoreStats>
+  overview(): Promise<StoreOverview>
+  /** Looks for what makes an outbox slow or stops it, and says what to do. Also when the schema is missing or old. */
+  diagnose(): Promise<readonly Finding[]>
   list(filter: EventFilter): Promise<readonly EventRecord[]>
   /** Dead rows become due again with a fresh attempt count. Returns their ids. */
   retryDead(filter: EventFilter): Promise<readonly string[]>

@@ -15,8 +15,23 @@ type Make<T> = new (...args: readonly unknown[]) => T
 
 const USAGE = 'Give --database URL, or set OUTBOX_DB_URL or DATABASE_URL.'
 
+/** Of every command that looks into a database. */
+export const DATABASE_OPTIONS = {
+  database: {
+    type: 'string',
+    value: 'URL',
+    help: 'postgres://, mysql:// or sqlite:FILE; else OUTBOX_DB_URL, else DATABASE_URL',
+  },
+  table: { type: 'string', value: 'NAME', help: "the events table; default 'outbox_event'" },
+} as const
+
+interface Chosen {
+  readonly database: string | undefined
+  readonly table: string | undefined
+}
+
 /** Opens the database of a URL with the driver that the project has. Nothing is connected yet. */
-export async function openDatabase(given: string | undefined, table: string | undefined): Promise<Database> {
+export async function openDatabase({ database: given, table }: Chosen): Promise<Database> {
   const url = given ?? process.env.OUTBOX_DB_URL ?? process.env.DATABASE_URL
   if (!url) throw new UsageError(`No database. ${USAGE}`)
   const options = table === undefined ? {} : { table }

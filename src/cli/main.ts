@@ -1,16 +1,11 @@
 #!/usr/bin/env node
 import { AftercommitError } from '../core/errors.js'
 import { describeError } from '../core/text.js'
+import type { Command } from './command.js'
 import { relay } from './commands/relay.js'
 import { UsageError } from './errors.js'
-
-/** One thing that can be done from a shell. */
-export interface Command {
-  readonly summary: string
-  readonly help: string
-  /** Resolves with the exit code. */
-  run(args: readonly string[]): Promise<number>
-}
+import { Terminal } from './terminal.js'
+import { safe } from './text.js'
 
 const COMMANDS: Readonly<Record<string, Command>> = { relay }
 
@@ -27,26 +22,33 @@ aftercommit <command> --help tells more.
 Exit codes: 0 done, 1 failed, 2 wrong usage.
 `
 
-async function main([name, ...args]: readonly string[]): Promise<number> {
+async function main([name, ...args]: readonly string[], terminal: Terminal): Promise<number> {
   if (name === undefined || name === '--help' || name === '-h' || name === 'help') {
-    process.stdout.write(HELP)
+    terminal.write(HELP)
     return name === undefined ? 2 : 0
   }
   const command = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined
   if (!command) throw new UsageError(`There is no command '${name}'. See aftercommit --help.`)
   if (args.includes('--help') || args.includes('-h')) {
-    process.stdout.write(command.help)
+    terminal.write(command.help(name))
     return 0
   }
-  return command.run(args)
+  return command.run(args, { terminal, signal: interruption() })
+}
+
+/** The first signal asks, the second one ends the process as if nobody had listened. */
+function interruption(): AbortSignal {
+  const controller = new AbortController()
+  for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => controller.abort())
+  return controller.signal
 }
 
 /** One line, without a stack, which says what to do. */
-function complain(error: unknown): number {
+function complain(error: unknown, terminal: Terminal): number {
   const isUsage = error instanceof UsageError || isParseError(error)
   const { name, message } = describeError(error)
   const line = error instanceof AftercommitError || isUsage ? message : `${name}: ${message}`
-  process.stderr.write(`aftercommit: ${line.replace(/\s*\n\s*/g, ' ')}\n`)
+  terminal.say(`aftercommit: ${safe(line.replace(/\s*\n\s*/g, ' '))}`)
   return isUsage ? 2 : 1
 }
 
@@ -55,4 +57,5 @@ function isParseError(error: unknown): boolean {
   return error instanceof TypeError && 'code' in error && String(error.code).startsWith('ERR_PARSE_ARGS')
 }
 
-process.exitCode = await main(process.argv.slice(2)).catch(complain)
+const terminal = new Terminal()
+process.exitCode = await main(process.argv.slice(2), terminal).catch((error) => complain(error, terminal))

@@ -28,6 +28,12 @@ export class DeadLetters {
     return this.#store.list({ ...filter, status: 'DEAD' })
   }
 
+  /** The whole story of one event, dead or not; undefined when there is no such event. */
+  async show(eventId: string): Promise<EventRecord | undefined> {
+    const [record] = await this.#store.list({ eventIds: [eventId], limit: 1 })
+    return record
+  }
+
   /** Due again at once, with a fresh count of attempts. Returns the ids. */
   async retry(selection: DeadLetterSelection): Promise<readonly string[]> {
     const ids = await this.#store.retryDead(filterOf(selection))

@@ -13,6 +13,7 @@ const PAGES = [
   'guarantees',
   'tuning',
   'migrations',
+  'doctor',
   'table-contract',
   'testing',
   'security',

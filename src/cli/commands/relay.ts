@@ -1,28 +1,10 @@
-import { parseArgs } from 'node:util'
 import { jsonLogger } from '../../observe/logger.js'
+import { optionsFromEnv } from '../../outbox/environment.js'
 import { createOutbox } from '../../outbox.js'
 import { type Broker, openBroker } from '../broker.js'
-import { openDatabase } from '../database.js'
+import { defineCommand } from '../command.js'
+import { DATABASE_OPTIONS, openDatabase } from '../database.js'
 import { UsageError } from '../errors.js'
-import type { Command } from '../main.js'
-
-const HELP = `aftercommit relay: sends the events of an outbox to a broker
-
-Usage: aftercommit relay --to URL [options]
-
-  --to URL            redis:// or rediss://, nats:// or tls://, amqp:// or amqps://, kafka://host:9092,host:9092
-  --database URL      postgres://, mysql:// or sqlite:FILE; else OUTBOX_DB_URL, else DATABASE_URL
-  --events LIST       types and patterns, with commas between them; default '*'
-  --destination NAME  the stream, exchange or topic; default 'events'
-  --name NAME         identifies this relay among the handlers of an event; default 'relay'
-  --batch-size N      events that are sent together, 1 to 1000; default 500
-  --table NAME        the events table; default 'outbox_event'
-
-An event is done when the broker has confirmed it. While the broker is down the relay waits. Several relays with the same
-name, events and broker share the work. Whatever else handles these events must run in the same process: two relays to two
-brokers, or a relay beside handlers elsewhere, would each get a part of them. SIGINT and SIGTERM end it in order. It logs
-JSON lines.
-`
 
 interface Values {
   readonly events: string
@@ -45,30 +27,52 @@ function checked(values: Values): { events: string[]; name: string; batchSize: n
   return { events, name: values.name, batchSize }
 }
 
-export const relay: Command = {
+export const relay = defineCommand({
   summary: 'sends the events of an outbox to a broker',
-  help: HELP,
-  run: async (args) => {
-    const { values } = parseArgs({
-      args: [...args],
-      options: {
-        to: { type: 'string' },
-        database: { type: 'string' },
-        events: { type: 'string', default: '*' },
-        destination: { type: 'string', default: 'events' },
-        name: { type: 'string', default: 'relay' },
-        'batch-size': { type: 'string', default: '500' },
-        table: { type: 'string' },
-      },
-    })
+  options: {
+    to: {
+      type: 'string',
+      value: 'URL',
+      help: 'redis:// or rediss://, nats:// or tls://, amqp:// or amqps://, kafka://host:9092,host:9092',
+    },
+    ...DATABASE_OPTIONS,
+    events: {
+      type: 'string',
+      value: 'LIST',
+      default: '*',
+      help: 'types and patterns, with commas between them',
+    },
+    destination: {
+      type: 'string',
+      value: 'NAME',
+      default: 'events',
+      help: 'the stream, exchange or topic',
+    },
+    name: {
+      type: 'string',
+      value: 'NAME',
+      default: 'relay',
+      help: 'identifies this relay among the handlers of an event',
+    },
+    'batch-size': {
+      type: 'string',
+      value: 'N',
+      default: '500',
+      help: 'events that are sent together, 1 to 1000',
+    },
+  },
+  notes:
+    'An event is done when the broker has confirmed it. While the broker is down the relay waits. Several relays with the same name, events and broker share the work. Whatever else handles these events must run in the same process: two relays to two brokers, or a relay beside handlers elsewhere, would each get a part of them. SIGINT and SIGTERM end it in order. It logs JSON lines.',
+  examples: ["aftercommit relay --to nats://localhost --events 'order.*'"],
+  run: async ({ values, signal }) => {
     if (values.to === undefined)
       throw new UsageError('Nowhere to relay to. Give --to URL, for example --to nats://localhost.')
     const options = checked(values)
     const stopped = new Promise<'stopped'>((resolve) => {
-      for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => resolve('stopped'))
+      signal.addEventListener('abort', () => resolve('stopped'), { once: true })
     })
     const logger = jsonLogger()
-    const database = await openDatabase(values.database, values.table)
+    const database = await openDatabase(values)
     let broker: Broker | undefined
     try {
       logger.info({}, 'connecting to the broker')
@@ -76,7 +80,7 @@ export const relay: Command = {
       const opened = await Promise.race([opening, stopped])
       if (opened === 'stopped') return 0
       broker = opened
-      const outbox = createOutbox({ store: database.store, logger })
+      const outbox = createOutbox({ ...optionsFromEnv(), store: database.store, logger })
       outbox.relay(broker.bus, options)
       await outbox.start()
       logger.info({ events: options.events, to: broker.title }, 'the relay has started')
@@ -90,4 +94,4 @@ export const relay: Command = {
     }
     return 0
   },
-}
+})
