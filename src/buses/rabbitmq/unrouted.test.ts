@@ -216,12 +216,18 @@ describe.skipIf(!hasRabbitmq())('what RabbitMQ had no queue for', () => {
   })
 
   describe('stays', () => {
+    beforeAll(async () => {
+      const make = async (user: string, ...permissions: string[]) => {
+        await server.control('add_user', user, 'secret')
+        await server.control('set_permissions', user, ...permissions)
+      }
+      await Promise.all([make('blind', '.*', '.*', '^(?!.*unrouted)'), make('mute', '.*', '\\.', '.*')])
+    })
+
     it.each([
-      ['may not read it: that is no error', 'blind', ['.*', '.*', '^(?!.*unrouted)'], []],
-      ['may not publish: that is told once', 'mute', ['.*', '\\.', '.*'], [/does not let this user publish/]],
-    ])('when this user %s', async (_, user, permissions, told) => {
-      await server.control('add_user', user, 'secret')
-      await server.control('set_permissions', user, ...permissions)
+      ['may not read it: that is no error', 'blind', []],
+      ['may not publish: that is told once', 'mute', [/does not let this user publish/]],
+    ])('when this user %s', async (_, user, told) => {
       const [last, ...kept] = eventsOf('order.placed', 3)
       await busOf().publishAll(kept)
       const { got } = await consumerOf({}, '*', server.url.replace('guest:guest', `${user}:secret`))
