@@ -4,6 +4,7 @@ import { BrokerUnavailableError } from '../../core/errors.js'
 import { type AmqpChannel, type AmqpConnection, type AmqpDelivery, inTime, type Link } from './link.js'
 import { bindingOf, incomingOf } from './message.js'
 import { bindQueue, ensureExchange, ensureQueue } from './topology.js'
+import type { Unrouted } from './unrouted.js'
 
 export interface RabbitmqConsumptionOptions extends ConsumeOptions {
   readonly link: Link
@@ -12,6 +13,8 @@ export interface RabbitmqConsumptionOptions extends ConsumeOptions {
   readonly deadQueue: string
   readonly singleActive: boolean
   readonly clock: Clock
+  /** Undefined where what had no queue is not kept. */
+  readonly unrouted: Unrouted | undefined
   /** Resolves when the broker has confirmed it. */
   bury(delivery: AmqpDelivery, burial: Burial): Promise<void>
 }
@@ -88,6 +91,7 @@ export class RabbitmqConsumption implements Consumption {
   async pause(): Promise<void> {
     this.#isPaused = true
     this.#wait?.end()
+    void this.#options.unrouted?.stop()
     const session = this.#session
     if (!session?.consumerTag || this.#options.singleActive) return
     const cancelled = session.channel.cancel(session.consumerTag).catch(() => {})
@@ -99,15 +103,18 @@ export class RabbitmqConsumption implements Consumption {
   async close(): Promise<void> {
     this.#isPaused = true
     this.#wait?.end()
+    const { clock, link, unrouted } = this.#options
+    const stopped = unrouted && inTime(clock, unrouted.stop())
     const session = this.#session
     this.#session = null
     if (session && !session.isOver) {
       session.isOver = true
       const closed = session.channel.close().catch(() => {})
       // The answers lie before this in the same channel: when it is closed they have all been taken.
-      if (!(await inTime(this.#options.clock, closed))) this.#drop(session)
+      if (!(await inTime(clock, closed))) this.#drop(session)
     }
-    await this.#options.link.close()
+    await stopped
+    await link.close()
     await this.#returning
   }
 
@@ -142,6 +149,7 @@ export class RabbitmqConsumption implements Consumption {
       this.#lose(session, error)
       throw error
     }
+    if (!session.isOver && !this.#isPaused) this.#options.unrouted?.start(connection)
   }
 
   #take(session: Session, delivery: AmqpDelivery | null): void {
@@ -166,6 +174,7 @@ export class RabbitmqConsumption implements Consumption {
     if (session.isOver) return
     session.isOver = true
     if (this.#session !== session) return
+    void this.#options.unrouted?.stop()
     this.#session = null
     this.#unwanted = []
     this.#options.onLost([...session.held.keys()])

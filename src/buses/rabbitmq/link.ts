@@ -29,9 +29,10 @@ export interface AmqpChannel {
   checkExchange(name: string): Promise<unknown>
   assertQueue(
     name: string,
-    options: { durable: boolean; arguments: Record<string, unknown> },
+    options: { durable: boolean; exclusive?: boolean; arguments: Record<string, unknown> },
   ): Promise<unknown>
-  checkQueue(name: string): Promise<unknown>
+  checkQueue(name: string): Promise<{ readonly messageCount: number }>
+  deleteQueue(name: string): Promise<unknown>
   bindQueue(queue: string, exchange: string, pattern: string): Promise<unknown>
   consume(
     queue: string,

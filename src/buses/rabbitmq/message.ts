@@ -41,18 +41,24 @@ export function incomingOf({ content, fields, properties }: AmqpDelivery): Incom
   }
 }
 
-/** The message as it came, with the story of its end. What would let it expire, or go elsewhere, stays behind. */
-export function burialOf(delivery: AmqpDelivery, burial: Burial): Record<string, unknown> {
+/** The message as it came. What would let it expire, or go elsewhere, stays behind. */
+export function resentOf(delivery: AmqpDelivery): Record<string, unknown> & { readonly headers: Headers } {
   const { expiration: _, userId: __, ...properties } = delivery.properties as Record<string, unknown>
   const headers = { ...(properties.headers as Headers | undefined) }
   for (const name of ['x-delivery-count', 'CC', 'BCC']) delete headers[name]
+  return { ...properties, persistent: true, mandatory: true, headers }
+}
+
+/** The same with the story of its end. */
+export function burialOf(delivery: AmqpDelivery, burial: Burial): Record<string, unknown> {
+  const properties = resentOf(delivery)
   const story = headersOf({
     deadgroup: burial.group,
     deadhandlers: burial.handlers.join(','),
     deadattempts: String(burial.attempts),
     deaderror: burial.error,
   })
-  return { ...properties, persistent: true, mandatory: true, headers: { ...headers, ...story } }
+  return { ...properties, headers: { ...properties.headers, ...story } }
 }
 
 /** The same without headers that are too long, for a message that would not fit with its story. */

@@ -69,18 +69,19 @@ async function declare(
 }
 
 /** On one of its own, since the broker closes the channel of whatever it refuses. */
-async function onChannel(
+export async function onChannel<T>(
   connection: AmqpConnection,
-  work: (channel: AmqpChannel) => Promise<unknown>,
-): Promise<void> {
+  work: (channel: AmqpChannel) => Promise<T>,
+): Promise<T> {
   const channel = await connection.createChannel()
   // The promise of the work says the same.
   channel.on('error', () => {})
-  await work(channel)
+  const result = await work(channel)
   await channel.close()
+  return result
 }
 
-function versionOf(connection: AmqpConnection): number {
+export function versionOf(connection: AmqpConnection): number {
   const { serverProperties } = (connection as { connection?: { serverProperties?: { version?: unknown } } })
     .connection ?? { serverProperties: undefined }
   return Number.parseInt(String(serverProperties?.version), 10)

@@ -7,6 +7,7 @@ import { type Connect, inTime, Link } from './link.js'
 import { burialOf, propertiesOf, routingKeyOf, shortened } from './message.js'
 import { lateError, type Parcel, Publisher, RETURNED } from './publisher.js'
 import { ensureExchange, ensureQueue } from './topology.js'
+import { Unrouted } from './unrouted.js'
 
 export interface RabbitmqTransportOptions {
   readonly settings: BusSettings
@@ -71,17 +72,19 @@ export class RabbitmqTransport implements Transport {
   }
 
   async consume(options: ConsumeOptions): Promise<Consumption> {
-    const { settings, exchange, singleActive } = this.#options
+    const { settings, exchange, singleActive, unrouted } = this.#options
     const queue = `${exchange}.${options.group}`
     const deadQueue = `${queue}.dead`
+    const link = new Link(this.#connect, settings.clock)
     const consumption = new RabbitmqConsumption({
       ...options,
-      link: new Link(this.#connect, settings.clock),
+      link,
       exchange,
       queue,
       deadQueue,
       singleActive,
       clock: settings.clock,
+      unrouted: unrouted === 'keep' ? this.#unroutedOf(link, options.onProblem) : undefined,
       bury: (delivery, burial) =>
         this.#put(deadQueue, [{ body: delivery.content, properties: burialOf(delivery, burial) }]),
     })
@@ -202,6 +205,12 @@ export class RabbitmqTransport implements Transport {
       ]),
     )
     return parcels.map((parcel, at) => (outcomes.has(parcel) ? outcomes.get(parcel) : answers[at]))
+  }
+
+  #unroutedOf(link: Link, onProblem: (reason: unknown) => void): Unrouted {
+    const { settings, exchange } = this.#options
+    const publish = (parcels: readonly Parcel[]) => this.#publish(parcels, this.#deadline())
+    return new Unrouted({ link, exchange, clock: settings.clock, publish, onProblem })
   }
 
   /** Straight into a queue, which is made where it is missing. */

@@ -1,0 +1,253 @@
+import { type Channel, type ChannelModel, connect } from 'amqplib'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import {
+  hasRabbitmq,
+  peek,
+  RabbitmqBench,
+  type RabbitmqServer,
+  startRabbitmq,
+  withChannel,
+} from '../../../test/support/rabbitmq.js'
+import { until } from '../../../test/support/waiting.js'
+import { EventEnvelope } from '../../core/envelope.js'
+import { silentLogger } from '../../observe/logger.js'
+import { rabbitmqBus } from './index.js'
+
+const eventsOf = (eventType: string, count: number) =>
+  Array.from({ length: count }, (_, n) => EventEnvelope.create({ eventType, payload: n }))
+
+/** Sees each channel before it is used. */
+const onChannels = (model: ChannelModel, hook: (channel: Channel) => void) => {
+  const create = model.createChannel.bind(model)
+  model.createChannel = async () => {
+    const channel = await create()
+    hook(channel)
+    return channel
+  }
+}
+
+const idsOf = (events: readonly EventEnvelope[]) => events.map((one) => one.eventId)
+
+describe.skipIf(!hasRabbitmq())('what RabbitMQ had no queue for', () => {
+  let server: RabbitmqServer
+  let bench: RabbitmqBench
+  let exchange: string
+  let unrouted: string
+  let problems: string[]
+
+  beforeAll(async () => {
+    server = await startRabbitmq()
+  })
+
+  afterAll(async () => {
+    await server?.stop()
+  })
+
+  beforeEach(() => {
+    bench = new RabbitmqBench(server.url)
+    exchange = bench.exchange
+    unrouted = `${exchange}.unrouted`
+    problems = []
+  })
+
+  afterEach(() => bench.end())
+
+  const busOf: RabbitmqBench['busOf'] = (...args) => bench.busOf(...args)
+  const note = (fields: unknown) =>
+    void problems.push(String((fields as { error_message?: unknown }).error_message))
+  const logger = { ...silentLogger, warn: note, error: note }
+
+  const consumerOf: RabbitmqBench['consumerOf'] = (options, ...rest) =>
+    bench.consumerOf({ logger, ...options }, ...rest)
+
+  const keptIds = async () => (await peek(server.url, unrouted)).map((one) => one.properties.messageId)
+
+  /** Whoever passes over the queue waits for its end. */
+  const locked = async () => {
+    const connection = await connect(server.url)
+    bench.ends.push(() => connection.close().catch(() => {}))
+    const channel = await connection.createChannel()
+    await channel.assertQueue(`${unrouted}.lock`, { exclusive: true })
+    return () => connection.close()
+  }
+
+  /** No pass goes on, so that nobody holds anything that would come back; then so many lie there. */
+  const keptAre = (count: number) =>
+    withChannel(server.url, async (channel) => {
+      await channel.assertQueue(`${unrouted}.lock`, { exclusive: true })
+      return (await channel.checkQueue(unrouted)).messageCount === count
+    }).catch(() => false)
+
+  /** Connects to the server; the hook sees each connection, and its number. */
+  const hooked = async (hook: (model: ChannelModel, number: number) => void) => {
+    let number = 0
+    const got: EventEnvelope[] = []
+    const hookedConnect = async () => {
+      const model = await connect(server.url)
+      hook(model, ++number)
+      return model
+    }
+    const bus = rabbitmqBus(hookedConnect, { exchange, group: 'billing', logger })
+    bus.subscribe('*', { name: 'note', handle: (one) => void got.push(one) })
+    bench.ends.push(() => bus.stop())
+    await bus.start()
+    return got
+  }
+
+  it('comes when its queue is bound again, in order, as it was published', async () => {
+    await (await consumerOf()).bus.stop()
+    const events = eventsOf('order.placed', 8)
+    const publisher = busOf({ source: '/shop' })
+    await publisher.publishAll(events.slice(0, 3))
+    const [before] = await peek(server.url, `${exchange}.billing`)
+    await withChannel(server.url, (channel) => channel.unbindQueue(`${exchange}.billing`, exchange, '#'))
+    await publisher.publishAll(events.slice(3))
+    expect(await keptIds()).toEqual(idsOf(events.slice(3)))
+
+    await withChannel(server.url, async (channel) => {
+      await channel.assertQueue('witness', { durable: true })
+      await channel.bindQueue('witness', exchange, 'order.placed')
+    })
+    const { got } = await consumerOf()
+    await until('all have come', () => got.length === 8)
+    expect(idsOf(got)).toEqual(idsOf(events))
+    await until('none is kept', () => keptAre(0))
+    const [after] = await peek(server.url, 'witness')
+    const { 'x-delivery-count': _, ...headers } = before?.properties.headers ?? {}
+    const id = events[3]?.eventId
+    const own = { 'cloudEvents:id': id, 'cloudEvents:time': expect.any(String) }
+    expect(after?.properties).toEqual({
+      ...before?.properties,
+      messageId: id,
+      headers: { ...headers, ...own },
+    })
+    expect(after?.properties.deliveryMode).toBe(2)
+    expect(after?.fields).toMatchObject({ exchange, routingKey: 'order.placed' })
+    expect(problems).toEqual([])
+  })
+
+  it('stays in its place where it still has none', async () => {
+    const [orders, invoices] = [eventsOf('order.placed', 300), eventsOf('invoice.sent', 300)]
+    await busOf().publishAll(orders.flatMap((one, at) => [one, invoices[at] as EventEnvelope]))
+    const { bus, got } = await consumerOf({}, 'invoice.*')
+    await until('all of them have come', () => got.length === 300)
+    expect(idsOf(got)).toEqual(idsOf(invoices))
+    await until('the others are back', () => keptAre(300))
+    await bus.stop()
+    const later = eventsOf('order.placed', 1)
+    await busOf().publishAll(later)
+    expect(await keptIds()).toEqual(idsOf([...orders, ...later]))
+    expect(problems).toEqual([])
+  })
+
+  it('comes to all that start at once, each its own', async () => {
+    const types = ['order.placed', 'invoice.sent', 'parcel.lost']
+    await busOf().publishAll(types.flatMap((type) => eventsOf(type, 20)))
+    const consumers = await Promise.all(types.map((type, at) => consumerOf({ group: `group-${at}` }, type)))
+    await until('each has its own', () => consumers.every(({ got }) => got.length >= 20))
+    await until('none is kept', () => keptAre(0))
+    expect(consumers.map(({ got }) => new Set(idsOf(got)).size)).toEqual([20, 20, 20])
+    expect(problems).toEqual([])
+  })
+
+  it('waits for somebody else who passes over it; a start and a stop do not', async () => {
+    const events = eventsOf('order.placed', 3)
+    await busOf().publishAll(events)
+    const unlock = await locked()
+    const { bus } = await consumerOf()
+    await bus.stop()
+    let tries = 0
+    const got = await hooked((model) => {
+      onChannels(model, (channel) => {
+        const assert = channel.assertQueue.bind(channel)
+        channel.assertQueue = async (queue, options) => {
+          if (queue === `${unrouted}.lock`) tries++
+          return assert(queue, options)
+        }
+      })
+    })
+    await until('it has tried again', () => tries === 3)
+    expect(got).toEqual([])
+    expect(await keptIds()).toEqual(idsOf(events))
+    await unlock()
+    await until('they have come', () => got.length === 3)
+    expect(problems).toEqual([])
+  })
+
+  it('comes at least once when the connection breaks before it is taken out', async () => {
+    const events = eventsOf('order.placed', 10)
+    await busOf().publishAll(events)
+    const got = await hooked((model, number) => {
+      if (number > 1) return
+      const { connection } = model as unknown as { connection: { stream: { destroy(e: Error): void } } }
+      onChannels(model, (channel) => {
+        channel.ack = () => connection.stream.destroy(new Error('crash'))
+      })
+    })
+    await until('all have come', () => new Set(idsOf(got)).size === 10)
+    await until('none is kept', () => keptAre(0))
+  })
+
+  it('comes later when nothing can be published yet, and that is told once', async () => {
+    await busOf().publishAll(eventsOf('order.placed', 3))
+    const got = await hooked((_, number) => {
+      // The first one consumes.
+      if (number === 2 || number === 3) throw new Error('not now')
+    })
+    await until('all have come', () => got.length === 3)
+    expect(problems).toEqual([expect.stringMatching(/cannot be reached/)])
+  })
+
+  it('stays where nothing is to be kept, or it has no type', async () => {
+    const events = eventsOf('order.placed', 2)
+    await busOf().publishAll(events)
+    const refusing = await consumerOf({ unrouted: 'refuse' })
+    await refusing.bus.publishAll(eventsOf('order.placed', 1))
+    await until('it consumes', () => refusing.got.length === 1)
+    await withChannel(server.url, async (channel) => {
+      channel.sendToQueue(unrouted, Buffer.from('{}'), { messageId: 'foreign' })
+      await channel.checkQueue(unrouted)
+    })
+    expect(await keptIds()).toEqual([...idsOf(events), 'foreign'])
+    const { got } = await consumerOf({ group: 'other' })
+    await until('those with a type have come', () => got.length === 2)
+    await until('the other stays', () => keptAre(1))
+    expect(await keptIds()).toEqual(['foreign'])
+  })
+
+  describe('stays', () => {
+    beforeAll(async () => {
+      const make = async (user: string, ...permissions: string[]) => {
+        await server.control('add_user', user, 'secret')
+        await server.control('set_permissions', user, ...permissions)
+      }
+      await Promise.all([make('blind', '.*', '.*', '^(?!.*unrouted)'), make('mute', '.*', '\\.', '.*')])
+    })
+
+    it.each([
+      ['may not read it: that is no error', 'blind', []],
+      ['may not publish: that is told once', 'mute', [/does not let this user publish/]],
+    ])('when this user %s', async (_, user, told) => {
+      const [last, ...kept] = eventsOf('order.placed', 3)
+      await busOf().publishAll(kept)
+      const { got } = await consumerOf({}, '*', server.url.replace('guest:guest', `${user}:secret`))
+      await busOf().publish(last as EventEnvelope)
+      await until('it consumes', () => got.length === 1)
+      await until('it is told', () => problems.length === told.length)
+      await until('they stay', () => keptAre(2))
+      expect(problems).toEqual(told.map((pattern) => expect.stringMatching(pattern)))
+    })
+
+    it('when the queue may throw away what is read too often, as those of RabbitMQ 4 do', async () => {
+      await busOf().publishAll(eventsOf('order.placed', 2))
+      await (await consumerOf({ unrouted: 'drop' })).bus.stop()
+      const got = await hooked((model) => {
+        const { connection } = model as unknown as { connection: { serverProperties: { version: string } } }
+        connection.serverProperties.version = '4.0.0'
+      })
+      await until('it is told', () => problems.some((one) => one.includes('may have a delivery limit')))
+      await until('they stay', () => keptAre(2))
+      expect(got).toEqual([])
+    })
+  })
+})

@@ -1,0 +1,251 @@
+import { causesOf } from '../../core/causes.js'
+import type { Clock } from '../../core/clock.js'
+import { AftercommitError, BrokerUnavailableError } from '../../core/errors.js'
+import { type AmqpChannel, type AmqpConnection, type AmqpDelivery, inTime, type Link } from './link.js'
+import { incomingOf, resentOf, routingKeyOf } from './message.js'
+import { type Parcel, RETURNED } from './publisher.js'
+import { ensureQueue, onChannel, versionOf } from './topology.js'
+
+export interface UnroutedOptions {
+  readonly link: Link
+  readonly exchange: string
+  readonly clock: Clock
+  /** In their order. Answers null where a queue has it, RETURNED where none has, or what went wrong. */
+  publish(parcels: readonly Parcel[]): Promise<unknown[]>
+  onProblem(reason: unknown): void
+}
+
+/** So many are read, and held, by one channel. */
+const CHUNK = 500
+/** Channels that hold what still has no queue: their number has a bound in every broker. */
+const MAX_CHANNELS = 200
+/** They come at once, unless somebody else has taken them. */
+const CHUNK_MS = 10_000
+const FIRST_WAIT_MS = 100
+const LONGEST_WAIT_MS = 5_000
+
+const ACCESS_REFUSED = 403
+const NOT_FOUND = 404
+const RESOURCE_LOCKED = 405
+
+interface Run {
+  isOver: boolean
+  readonly over: Promise<void>
+  end(): void
+}
+
+/**
+ * Publishes again what is kept in `<exchange>.unrouted`, once over what lies there, in the background. An event leaves
+ * that queue after a confirm that some queue has it: a crash can make it come twice. What has no queue keeps its place.
+ */
+export class Unrouted {
+  readonly #options: UnroutedOptions
+  readonly #queue: string
+  #run: Run | null = null
+  #running: Promise<void> = Promise.resolve()
+  #hasTold = false
+
+  constructor(options: UnroutedOptions) {
+    this.#options = options
+    this.#queue = `${options.exchange}.unrouted`
+  }
+
+  /** Where the queues are bound. A run on another connection ends. */
+  start(connection: AmqpConnection): void {
+    this.#run?.end()
+    const run = newRun()
+    this.#run = run
+    this.#running = this.#running.then(() => this.#work(connection, run))
+  }
+
+  /** Resolves when it has ended; it ends after what it is publishing now. */
+  async stop(): Promise<void> {
+    this.#run?.end()
+    await this.#running
+  }
+
+  /** Never rejects. */
+  async #work(connection: AmqpConnection, run: Run): Promise<void> {
+    for (let waitMs = FIRST_WAIT_MS; !run.isOver; waitMs = Math.min(LONGEST_WAIT_MS, waitMs * 2)) {
+      try {
+        return await this.#passAlone(connection, run)
+      } catch (error) {
+        const { code } = error as { readonly code?: unknown }
+        // A queue that is not there, or not for this user: nothing to do.
+        if (run.isOver || code === NOT_FOUND || code === ACCESS_REFUSED) return
+        if (code !== RESOURCE_LOCKED) this.#tell(error)
+        if (code !== RESOURCE_LOCKED && !isWorthAnother(error)) return
+      }
+      await inTime(this.#options.clock, run.over, waitMs)
+    }
+  }
+
+  /** One after the other: what one of them holds is not seen by the next, who may have bound the queue for it. */
+  async #passAlone(connection: AmqpConnection, run: Run): Promise<void> {
+    const { publish } = this.#options
+    await this.#answer(connection, (channel) => channel.checkQueue(this.#queue))
+    await this.#refuseLimited(connection)
+    // Nothing is taken out before it is clear that something can be published.
+    await publish([])
+    const lock = `${this.#queue}.lock`
+    const isLocked = await this.#locked(connection, lock)
+    try {
+      if (!run.isOver) await this.#pass(connection, run)
+    } finally {
+      if (isLocked) await this.#answer(connection, (channel) => channel.deleteQueue(lock)).catch(() => {})
+    }
+  }
+
+  /** From version 4 on a queue throws away what was delivered too often, unless it was made to keep it. */
+  async #refuseLimited(connection: AmqpConnection): Promise<void> {
+    if (versionOf(connection) < 4) return
+    const onOther = () => {
+      throw new AftercommitError(
+        'UNROUTED',
+        `The queue ${this.#queue} was made by somebody else or an older RabbitMQ, and may have a delivery limit. Move what it holds by hand, and delete it.`,
+      )
+    }
+    await this.#options.link.answer(connection, ensureQueue(connection, this.#queue, { onOther }))
+  }
+
+  /** A queue of this connection alone, so that it ends with it. False for a user who may make none. */
+  async #locked(connection: AmqpConnection, lock: string): Promise<boolean> {
+    const options = { durable: false, exclusive: true, arguments: {} }
+    try {
+      await this.#answer(connection, (channel) => channel.assertQueue(lock, options))
+      return true
+    } catch (error) {
+      if ((error as { readonly code?: unknown }).code === ACCESS_REFUSED) return false
+      throw error
+    }
+  }
+
+  async #pass(connection: AmqpConnection, run: Run): Promise<void> {
+    const { link } = this.#options
+    const { messageCount } = await this.#answer(connection, (channel) => channel.checkQueue(this.#queue))
+    const homeless = new Set<string>()
+    const channels: AmqpChannel[] = []
+    try {
+      for (let left = messageCount; left > 0 && !run.isOver; ) {
+        if (channels.length === MAX_CHANNELS) throw this.#tooMany()
+        const channel = await link.answer(connection, connection.createChannel())
+        channel.on('error', () => {})
+        channels.push(channel)
+        const deliveries = await this.#take(connection, channel, Math.min(left, CHUNK), run)
+        if (deliveries.length === 0 || run.isOver) return
+        left -= deliveries.length
+        if (await this.#move(channel, deliveries, homeless)) continue
+        channels.pop()
+        await link.answer(connection, channel.close())
+      }
+    } finally {
+      // One after the other, so that what they hold goes back in its order.
+      for (const channel of channels) await inTime(this.#options.clock, closed(channel))
+    }
+  }
+
+  async #take(
+    connection: AmqpConnection,
+    channel: AmqpChannel,
+    count: number,
+    run: Run,
+  ): Promise<readonly AmqpDelivery[]> {
+    const { link, clock } = this.#options
+    const deliveries: AmqpDelivery[] = []
+    let end = () => {}
+    const all = new Promise<void>((resolve) => {
+      end = resolve
+    })
+    await link.answer(connection, channel.prefetch(count))
+    const consuming = channel.consume(this.#queue, (delivery) => {
+      if (delivery) deliveries.push(delivery)
+      if (!delivery || deliveries.length === count) end()
+    })
+    const { consumerTag } = await link.answer(connection, consuming)
+    await inTime(clock, Promise.race([all, run.over]), CHUNK_MS)
+    // Or each answer would bring another.
+    await link.answer(connection, channel.cancel(consumerTag))
+    return deliveries
+  }
+
+  /** True when some of them stay. Where one of a type has no queue, those behind it wait with it. */
+  async #move(
+    channel: AmqpChannel,
+    deliveries: readonly AmqpDelivery[],
+    homeless: Set<string>,
+  ): Promise<boolean> {
+    const moving = new Map<Parcel, AmqpDelivery>()
+    for (const delivery of deliveries) {
+      const parcel = parcelOf(this.#options.exchange, delivery)
+      if (parcel && !homeless.has(parcel.routingKey)) moving.set(parcel, delivery)
+    }
+    const parcels = [...moving.keys()]
+    const answers = await this.#options.publish(parcels)
+    let stay = deliveries.length
+    for (const [at, parcel] of parcels.entries()) {
+      if (answers[at] === RETURNED) homeless.add(parcel.routingKey)
+      if (answers[at] !== null) continue
+      channel.ack(moving.get(parcel) as AmqpDelivery)
+      stay--
+    }
+    const problems = answers.filter((answer) => answer !== null && answer !== RETURNED)
+    const down = problems.find((problem) => problem instanceof BrokerUnavailableError)
+    if (down) throw down
+    if (problems.length > 0) this.#tell(problems[0])
+    return stay > 0
+  }
+
+  #answer<T>(connection: AmqpConnection, work: (channel: AmqpChannel) => Promise<T>): Promise<T> {
+    return this.#options.link.answer(connection, onChannel(connection, work))
+  }
+
+  #tell(reason: unknown): void {
+    if (!this.#hasTold) this.#options.onProblem(reason)
+    this.#hasTold = true
+  }
+
+  #tooMany(): AftercommitError {
+    return new AftercommitError(
+      'UNROUTED',
+      `The queue ${this.#queue} begins with ${CHUNK * MAX_CHANNELS} events or more that no queue takes; those behind them stay there. Subscribe to their types, or purge it.`,
+    )
+  }
+}
+
+function newRun(): Run {
+  let resolve = () => {}
+  const over = new Promise<void>((done) => {
+    resolve = done
+  })
+  const run: Run = {
+    isOver: false,
+    over,
+    end: () => {
+      run.isOver = true
+      resolve()
+    },
+  }
+  return run
+}
+
+/** It was put there by its queue's name: its type says where it belongs. What has none stays. */
+function parcelOf(exchange: string, delivery: AmqpDelivery): Parcel | undefined {
+  const { type } = incomingOf(delivery).attributes
+  if (type === undefined) return undefined
+  return { exchange, routingKey: routingKeyOf(type), body: delivery.content, properties: resentOf(delivery) }
+}
+
+/** A broker that is not there now may be later; one that lets this user publish nothing does not change its mind. */
+function isWorthAnother(error: unknown): boolean {
+  const isForbidden = causesOf(error).some((cause) => (cause as { code?: unknown }).code === ACCESS_REFUSED)
+  return error instanceof BrokerUnavailableError && !isForbidden
+}
+
+/** Never rejects. */
+async function closed(channel: AmqpChannel): Promise<void> {
+  try {
+    await channel.close()
+  } catch {
+    // It is closed already, and holds nothing.
+  }
+}
