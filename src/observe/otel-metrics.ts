@@ -16,9 +16,9 @@ const BUCKETS = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 
  * const outbox = createOutbox({ store, metrics: otelMetrics(metrics.getMeter('orders')) })
  */
 export function otelMetrics(source: OtelMeter | OtelMetricsApi): MetricsExporter {
-  const meter =
-    'metrics' in (source ?? {}) ? (source as OtelMetricsApi).metrics.getMeter('aftercommit') : source
-  if (typeof (meter as OtelMeter | undefined)?.createObservableCounter !== 'function') {
+  const api = source as Partial<OtelMetricsApi> | null | undefined
+  const meter = typeof api?.metrics?.getMeter === 'function' ? api.metrics.getMeter('aftercommit') : source
+  if (typeof (meter as Partial<OtelMeter> | null | undefined)?.createObservableCounter !== 'function') {
     throw new InvalidSettingError(
       'meter',
       "must be a meter of OpenTelemetry: otelMetrics(api.metrics.getMeter('orders'))",
