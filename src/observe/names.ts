@@ -10,93 +10,81 @@ interface MetricNames {
   readonly unit: string
 }
 
-export interface CounterNames extends MetricNames {
-  readonly labels: 'event_type' | 'event_type, handler, outcome'
-}
-
-export interface DurationNames extends MetricNames {
-  readonly labels: 'event_type, handler, outcome' | ''
-}
-
 const EVENTS = '{event}'
-const HANDLED = {
-  otel: 'messaging.client.consumed.messages',
-  prometheus: 'aftercommit_handled_total',
-  help: 'Handler calls that ended.',
-  unit: '{message}',
-  labels: 'event_type, handler, outcome',
-} as const
 
-function counter(name: string, prometheus: string, help: string, unit = EVENTS): CounterNames {
-  return { otel: name, prometheus, help, unit, labels: 'event_type' }
+function named(otel: string, prometheus: string, help: string, unit = EVENTS): MetricNames {
+  return { otel, prometheus, help, unit }
 }
 
-export const COUNTERS: Readonly<Record<CounterName, CounterNames>> = {
-  published: counter(
+const HANDLED = named(
+  'messaging.client.consumed.messages',
+  'aftercommit_handled_total',
+  'Handler calls that ended.',
+  '{message}',
+)
+
+export const COUNTERS: Readonly<Record<CounterName, MetricNames>> = {
+  published: named(
     'messaging.client.sent.messages',
     'aftercommit_published_total',
     'Events whose transaction has committed.',
     '{message}',
   ),
-  hot_enqueued: counter(
+  hot_enqueued: named(
     'aftercommit.hot.enqueued',
     'aftercommit_hot_enqueued_total',
     'Events that went from the commit to this process from memory.',
   ),
-  hot_dropped: counter(
+  hot_dropped: named(
     'aftercommit.hot.dropped',
     'aftercommit_hot_dropped_total',
     'Events that found the hot queue full and were left to a poller.',
   ),
-  cold_enqueued: counter(
+  cold_enqueued: named(
     'aftercommit.cold.enqueued',
     'aftercommit_cold_enqueued_total',
     'Events that this process has claimed from the table.',
   ),
   success: HANDLED,
   failure: HANDLED,
-  retry: counter('aftercommit.retries', 'aftercommit_retries_total', 'Failed attempts that are tried again.'),
-  dead: counter('aftercommit.dead', 'aftercommit_dead_total', 'Events that were given up.'),
-  lease_lost: counter(
+  retry: named('aftercommit.retries', 'aftercommit_retries_total', 'Failed attempts that are tried again.'),
+  dead: named('aftercommit.dead', 'aftercommit_dead_total', 'Events that were given up.'),
+  lease_lost: named(
     'aftercommit.lease.lost',
     'aftercommit_lease_lost_total',
     'Events whose lease was over before their outcome was written.',
   ),
 }
 
-function gauge(otel: string, prometheus: string, help: string, unit = EVENTS): MetricNames {
-  return { otel, prometheus, help, unit }
-}
-
 export const GAUGES: Readonly<Record<GaugeName, MetricNames>> = {
-  hot_queue_depth: gauge(
+  hot_queue_depth: named(
     'aftercommit.hot_queue.depth',
     'aftercommit_hot_queue_depth',
     'Events in memory, straight from their commit, that wait for a handler.',
   ),
-  cold_queue_depth: gauge(
+  cold_queue_depth: named(
     'aftercommit.cold_queue.depth',
     'aftercommit_cold_queue_depth',
     'Claimed events in memory that wait for a handler.',
   ),
-  in_flight: gauge(
+  in_flight: named(
     'aftercommit.in_flight',
     'aftercommit_in_flight',
     'Events that this process holds: queued, running, or waiting for their outcome to be written.',
   ),
-  oldest_lag_ms: gauge(
+  oldest_lag_ms: named(
     'aftercommit.oldest_lag',
     'aftercommit_oldest_lag_seconds',
     'Age of the oldest event of the table that is due.',
     's',
   ),
-  pending: gauge(
+  pending: named(
     'aftercommit.pending',
     'aftercommit_pending',
     'Events of the table that are not settled: new, being handled, or waiting for a retry.',
   ),
-  dead_letters: gauge('aftercommit.dead_letters', 'aftercommit_dead_letters', 'Dead events in the table.'),
-  paused: gauge(
+  dead_letters: named('aftercommit.dead_letters', 'aftercommit_dead_letters', 'Dead events in the table.'),
+  paused: named(
     'aftercommit.paused',
     'aftercommit_paused',
     'Pauses in force: paused event types, and one more when everything is.',
@@ -104,21 +92,19 @@ export const GAUGES: Readonly<Record<GaugeName, MetricNames>> = {
   ),
 }
 
-export const DURATIONS: Readonly<Record<DurationName, DurationNames>> = {
-  handler_ms: {
-    otel: 'messaging.process.duration',
-    prometheus: 'aftercommit_handler_duration_seconds',
-    help: 'Time from the start of an attempt to the end of the handler.',
-    unit: 's',
-    labels: 'event_type, handler, outcome',
-  },
-  settle_ms: {
-    otel: 'aftercommit.settle.duration',
-    prometheus: 'aftercommit_settle_duration_seconds',
-    help: 'Time of one statement that writes outcomes, for up to 500 events.',
-    unit: 's',
-    labels: '',
-  },
+export const DURATIONS: Readonly<Record<DurationName, MetricNames>> = {
+  handler_ms: named(
+    'messaging.process.duration',
+    'aftercommit_handler_duration_seconds',
+    'Time from the start of an attempt to the end of the handler.',
+    's',
+  ),
+  settle_ms: named(
+    'aftercommit.settle.duration',
+    'aftercommit_settle_duration_seconds',
+    'Time of one statement that writes outcomes, for up to 500 events.',
+    's',
+  ),
 }
 
 export function entriesOf<Name extends string, T>(record: Readonly<Record<Name, T>>): [Name, T][] {
