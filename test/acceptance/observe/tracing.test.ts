@@ -123,7 +123,7 @@ describe('traces', () => {
 
   it('begin anew where another writer left no context, or nonsense', async () => {
     const world = await openWorld(database.url)
-    const outbox = world.outbox({ tracer })
+    const outbox = await inSpan('while the application begins', async () => world.outbox({ tracer }))
     outbox.on('foreign', 'h', () => {})
     const found = [
       null,
@@ -142,7 +142,7 @@ describe('traces', () => {
     const processed = spans.named('process foreign')
     expect(processed).toHaveLength(found.length)
     expect(processed.map((span) => [parentOf(span), linksOf(span)])).toEqual(found.map(() => [undefined, []]))
-    expect(new Set(spans.all().map(traceOf)).size).toBe(found.length + 1)
+    expect(new Set(spans.all().map(traceOf)).size).toBe(found.length + 2)
   })
 
   it('surround nothing but the handler: claims, outcomes and rings belong to no span', async () => {
