@@ -29,6 +29,14 @@ export type {
   MetricLabels,
   MetricsExporter,
 } from './observe/metrics.js'
+export type {
+  Span,
+  SpanError,
+  SpanPlan,
+  TraceContext,
+  TracedEvent,
+  Tracer,
+} from './observe/tracing.js'
 export type { DeadLetterSelection, DeadLetters } from './outbox/dead-letters.js'
 export type { Health, OutboxStats } from './outbox/health.js'
 export type { BatchHandlerOptions } from './outbox/registration.js'

@@ -124,8 +124,8 @@ export class Outbox<Client = unknown> implements EventPublisher, AsyncDisposable
    */
   relay(bus: RelayTarget, options: RelayOptions = {}): this {
     const { events, name, size } = relayOptionsOf(bus, options)
-    const { clock, logger } = this.#settings
-    const relay = new Relay(bus, clock, logger)
+    const { clock, logger, tracer, redact } = this.#settings
+    const relay = new Relay(bus, clock, logger, { name, tracer, redact })
     this.#relays.push(relay)
     for (const event of events) {
       const lane = { size, waitMs: 0, concurrency: RELAY_CONCURRENCY }

@@ -6,7 +6,8 @@ import { BrokerUnavailableError, InvalidSettingError } from './core/errors.js'
 import { known, needs, whole } from './core/settings.js'
 import type { BatchFunction, BatchResults } from './dispatcher/batcher.js'
 import { NotStarted } from './dispatcher/outcome.js'
-import { errorFields, type Logger } from './observe/logger.js'
+import { errorFields, type Logger, type Redact } from './observe/logger.js'
+import { type Tracer, traced, tracedEvent, withTrace } from './observe/tracing.js'
 
 export interface RelayOptions {
   /** Which events: definitions, names and patterns. Default all. */
@@ -63,6 +64,12 @@ interface WaitingLane {
   giveBack(which: () => boolean): void
 }
 
+interface RelayTracing {
+  readonly name: string
+  readonly tracer: Tracer | undefined
+  readonly redact: Redact | undefined
+}
+
 /**
  * Publishes batches of events to a bus. An event is done when the broker has confirmed it. While the broker cannot be
  * reached the relay keeps what it has, takes no more, and asks now and then; no attempt is counted. What the broker
@@ -72,6 +79,7 @@ export class Relay {
   readonly #bus: RelayTarget
   readonly #clock: Clock
   readonly #logger: Logger
+  readonly #tracing: RelayTracing
   readonly #lanes: WaitingLane[] = []
   /** Resolves when it is over: true when the broker is back. Null while it is there. */
   #outage: Promise<boolean> | null = null
@@ -83,10 +91,11 @@ export class Relay {
   readonly #sending = new Set<() => void>()
   #isStopping = false
 
-  constructor(bus: RelayTarget, clock: Clock, logger: Logger) {
+  constructor(bus: RelayTarget, clock: Clock, logger: Logger, tracing: RelayTracing) {
     this.#bus = bus
     this.#clock = clock
     this.#logger = logger
+    this.#tracing = tracing
   }
 
   /** Several batches wait here, so that none waits for a claim. */
@@ -154,11 +163,21 @@ export class Relay {
         resolve(events.map(() => unknown))
       }
       this.#sending.add(leave)
-      void this.#published(events).then((answers) => {
+      void this.#traced(events).then((answers) => {
         this.#sending.delete(leave)
         resolve(answers)
       })
     })
+  }
+
+  /** What carries no context gets that of the relay, so that its consumers hang below something. */
+  #traced(events: readonly EventEnvelope[]): Promise<readonly (unknown | null)[]> {
+    const { name, tracer, redact } = this.#tracing
+    if (tracer === undefined) return this.#published(events)
+    const plan = { operation: 'relay', events: events.map(tracedEvent), handler: name } as const
+    return traced(tracer, plan, { redact, failureOf }, (context) =>
+      this.#published(context ? events.map((event) => withTrace(event, context)) : events),
+    )
   }
 
   /** Never rejects. */
@@ -243,4 +262,9 @@ export class Relay {
       return false
     }
   }
+}
+
+/** The first that was not confirmed. */
+function failureOf(answers: readonly (unknown | null)[]): unknown {
+  return answers.find((answer) => answer !== null)
 }

@@ -10,7 +10,8 @@ import * as B10 from './b10.js'
 import * as B11 from './b11.js'
 import * as B12 from './b12.js'
 import * as B13 from './b13.js'
+import * as O1 from './o1.js'
 import * as R1 from './r1.js'
 import * as S1 from './s1.js'
 
-export const bars = { B1, B2, B3, B4, B5, B6, B8, B9, B10, B11, B12, B13, R1, S1 }
+export const bars = { B1, B2, B3, B4, B5, B6, B8, B9, B10, B11, B12, B13, O1, R1, S1 }

@@ -16,16 +16,19 @@ const PENDING =
 /** Older rows than this are in no bench: what is to be pruned there is pruned by hand. */
 const YEAR_MS = 365 * 24 * 3_600_000
 
+/** As built; another build of it can stand in. */
+const BUILT = { createOutbox, silentLogger, postgresStore }
+
 export const side = { install, fill, open }
 
-function outboxOn(pool, { tuning, keepRows = false } = {}) {
+function outboxOn(pool, { tuning, keepRows = false } = {}, library = BUILT) {
   const { concurrency, batchSize, pollIntervalMs, ...more } = { ...TUNING, ...tuning }
-  return createOutbox({
-    store: postgresStore(pool),
+  return library.createOutbox({
+    store: library.postgresStore(pool),
     dispatcher: { concurrency },
     poller: { batchSize, pollIntervalMs },
     retention: { doneMs: keepRows ? YEAR_MS : 0 },
-    logger: silentLogger,
+    logger: library.silentLogger,
     ...more,
   })
 }
@@ -69,10 +72,10 @@ async function block(pool, count) {
   )
 }
 
-async function open(url, { connections = 2, onCommit, keepRows, tuning } = {}) {
+export async function open(url, { connections = 2, onCommit, keepRows, tuning } = {}, library = BUILT) {
   const pool = poolFor(url, { connections: connections + OWN_CONNECTIONS, onCommit })
   await warmUp(pool, connections)
-  const outbox = outboxOn(pool, { keepRows, tuning })
+  const outbox = outboxOn(pool, { keepRows, tuning }, library)
   return {
     outbox,
     /** Without a handler: a process that only publishes. */

@@ -12,6 +12,7 @@ import {
   NotConfirmedError,
 } from '../core/errors.js'
 import type { EventId } from '../core/event-id.js'
+import { traced, tracedEvent, withTrace } from '../observe/tracing.js'
 import { Consumer } from './consumer.js'
 import { messageOf } from './message.js'
 import type { BusSettings } from './settings.js'
@@ -58,6 +59,16 @@ export class BrokerBus implements EventBus, ConfirmingPublisher, AsyncDisposable
       const envelope = toEnvelope(event, this.#catalog)
       return parent && envelope.metadata.causationId === undefined ? envelope.causedBy(parent) : envelope
     })
+    const { tracer, redact } = this.#settings
+    if (tracer === undefined || envelopes.length === 0) return this.#publish(envelopes)
+    const { broker } = this.#transport
+    const plan = { operation: 'publish', events: envelopes.map(tracedEvent), broker } as const
+    return traced(tracer, plan, { redact }, (context) =>
+      this.#publish(envelopes.map((event) => withTrace(event, context))),
+    )
+  }
+
+  async #publish(envelopes: readonly EventEnvelope[]): Promise<EventId[]> {
     const answers = await this.send(envelopes)
     const failed = envelopes.flatMap(({ eventId }, at) =>
       answers[at] === null ? [] : [{ eventId, error: answers[at] }],

@@ -7,6 +7,7 @@ import { EventEnvelope } from '../core/envelope.js'
 import { RetryAfter, Unrecoverable } from '../core/errors.js'
 import { describeError, sanitizeText } from '../core/text.js'
 import { errorFields, type Logger, loggable, type Redact } from '../observe/logger.js'
+import { type Tracer, traced, tracedEvent } from '../observe/tracing.js'
 import { Answers } from './answers.js'
 import { Held, Lanes, Places } from './held.js'
 import { eventOf } from './message.js'
@@ -27,6 +28,7 @@ export interface ConsumerOptions {
   readonly clock: Clock
   readonly logger: Logger
   readonly redact: Redact | undefined
+  readonly tracer: Tracer | undefined
 }
 
 interface Failure {
@@ -195,7 +197,7 @@ export class Consumer {
     for (const handler of held.handlers) {
       if (held.succeeded.has(handler.name)) continue
       try {
-        await runHandling(held.event, (event) => handler.handle(event), undefined)
+        await this.#call(held, handler)
         held.succeeded.add(handler.name)
       } catch (error) {
         failures.push({ handler: handler.name, error })
@@ -203,6 +205,15 @@ export class Consumer {
       }
     }
     return failures
+  }
+
+  #call(held: Held, handler: EventHandler): unknown {
+    const { tracer, redact, group, transport } = this.#options
+    const call = () => runHandling(held.event, (event) => handler.handle(event), undefined)
+    if (tracer === undefined) return call()
+    const about = { handler: handler.name, attempt: held.attempts + 1, group, broker: transport.broker }
+    const plan = { operation: 'process', events: [tracedEvent(held.event)], ...about } as const
+    return traced(tracer, plan, { redact }, call)
   }
 
   async #giveUp(held: Held, failures: readonly Failure[]): Promise<void> {

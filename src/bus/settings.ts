@@ -5,6 +5,7 @@ import { InvalidSettingError } from '../core/errors.js'
 import { known, needs, whole } from '../core/settings.js'
 import { isClean } from '../core/text.js'
 import { jsonLogger, type Logger, type Redact, unfailing } from '../observe/logger.js'
+import { type Tracer, unfailingTracer } from '../observe/tracing.js'
 
 /** What every bus on a broker takes. */
 export interface BusOptions {
@@ -35,7 +36,9 @@ export interface BusOptions {
   /** After so long without a sign of life another consumer of the group takes what one holds. Default 30,000. */
   readonly takeoverMs?: number
   readonly logger?: Logger
-  /** Changes the text of handler errors before it is logged, or written to the dead letters. */
+  /** Spans for publishing and for handlers; the context travels with the messages. See `otelTracer`. */
+  readonly tracer?: Tracer
+  /** Changes the text of handler errors before it is logged, written to the dead letters, or shown in a span. */
   readonly redact?: Redact
   readonly clock?: Clock
 }
@@ -49,7 +52,7 @@ const NAMES = [
   'confirmTimeoutMs',
   'drainTimeoutMs',
   'takeoverMs',
-].concat(['logger', 'redact', 'clock'])
+].concat(['logger', 'tracer', 'redact', 'clock'])
 
 export type BusSettings = ReturnType<typeof busSettingsOf>
 
@@ -66,6 +69,7 @@ export function busSettingsOf(options: BusOptions, own: readonly string[]) {
   const maxAttempts = whole('retry.maxAttempts', retry.maxAttempts ?? retry.policy?.maxAttempts, 5, 1)
   needs('retry.policy', retry.policy, ['delayMs'])
   needs('logger', logger, ['debug', 'info', 'warn', 'error'])
+  needs('tracer', options.tracer, ['start'])
   needs('clock', options.clock, ['now', 'monotonic', 'setTimer'])
   if (options.redact !== undefined && typeof options.redact !== 'function')
     throw new InvalidSettingError('redact', 'must be a function')
@@ -82,6 +86,7 @@ export function busSettingsOf(options: BusOptions, own: readonly string[]) {
     takeoverMs: whole('takeoverMs', options.takeoverMs, 30_000, 100),
     clock: options.clock ?? systemClock,
     logger: unfailing(logger),
+    tracer: options.tracer && unfailingTracer(options.tracer),
     redact: options.redact,
   }
 }

@@ -4,12 +4,11 @@ import { BatchResultError } from '../core/errors.js'
 /** For each event what became of it: an error, or what `Promise.allSettled` says; nothing when it went well. */
 export type BatchResults = readonly (Error | null | undefined | PromiseSettledResult<unknown>)[]
 
-/** What went wrong with each event, null where nothing did. Throws BatchResultError when that cannot be told. */
-export function errorsOf(
-  handler: string,
-  results: unknown,
-  count: number,
-): readonly ({ readonly thrown: unknown } | null)[] {
+/** What went wrong with each event, null where nothing did. */
+export type BatchErrors = readonly ({ readonly thrown: unknown } | null)[]
+
+/** Throws BatchResultError when what went wrong cannot be told. */
+export function errorsOf(handler: string, results: unknown, count: number): BatchErrors {
   if (results === undefined) return Array.from({ length: count }, () => null)
   if (!Array.isArray(results)) throw new BatchResultError(handler, `returned ${kindOf(results)}`)
   // Nobody waits for them, so nobody would hear them fail.

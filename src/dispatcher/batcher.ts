@@ -2,7 +2,10 @@ import { captureContext } from '../ambient.js'
 import type { Clock, Timer } from '../core/clock.js'
 import type { EventEnvelope } from '../core/envelope.js'
 import { HandlerTimeoutError } from '../core/errors.js'
-import { type BatchResults, errorsOf } from './batch-results.js'
+import { describeError } from '../core/text.js'
+import type { Redact } from '../observe/logger.js'
+import { type Tracer, traced, tracedEvent } from '../observe/tracing.js'
+import { type BatchErrors, type BatchResults, errorsOf } from './batch-results.js'
 import type { Delivery } from './delivery.js'
 import type { Lane } from './gate.js'
 import type { InFlight } from './in-flight.js'
@@ -39,6 +42,8 @@ export interface BatchOptions {
 interface BatchWorld {
   readonly clock: Clock
   readonly inFlight: Pick<InFlight, 'outlives'>
+  readonly tracer?: Tracer | undefined
+  readonly redact?: Redact | undefined
   /** Neither paused nor lost, and nothing is stopping. */
   mayStart(delivery: Delivery): boolean
 }
@@ -188,7 +193,9 @@ export class Batcher implements Lane {
         return signal
       },
     }
-    const run = (async () => handle(events, context))()
+    const run = this.#traced(deliveries, timeout.signal, async () =>
+      errorsOf(name, await handle(events, context), batch.length),
+    )
     let late: Error | null = null
     const giveUp = () => {
       late = new HandlerTimeoutError(name, timeoutMs)
@@ -201,7 +208,7 @@ export class Batcher implements Lane {
     }
     const timer = timeoutMs === 0 ? undefined : this.#world?.clock.setTimer(giveUp, timeoutMs)
     try {
-      const errors = errorsOf(name, await run, batch.length)
+      const errors = await run
       batch.forEach(({ done, fail }, at) => {
         const error = late ? { thrown: late } : errors[at]
         if (error) fail(error.thrown)
@@ -213,6 +220,26 @@ export class Batcher implements Lane {
       timer?.cancel()
     }
   }
+
+  #traced(
+    deliveries: readonly Delivery[],
+    until: AbortSignal,
+    work: () => Promise<BatchErrors>,
+  ): Promise<BatchErrors> {
+    const { tracer, redact } = this.#world ?? {}
+    if (tracer === undefined) return work()
+    const events = deliveries.map((one) => tracedEvent(one.event))
+    const plan = { operation: 'process', events, handler: this.#options.name } as const
+    return traced(tracer, plan, { redact, until, failureOf }, work)
+  }
+}
+
+/** Of a batch that did not go well for all; undefined when it did. */
+function failureOf(errors: BatchErrors): unknown {
+  const failed = errors.filter((one) => one !== null)
+  if (failed.length === 0 || errors.length === 1) return failed[0]?.thrown
+  const { name, message } = describeError(failed[0]?.thrown)
+  return { name, message: `${failed.length} of ${errors.length} events failed, the first: ${message}` }
 }
 
 /** Fires when the last of them has. */

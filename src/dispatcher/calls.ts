@@ -22,8 +22,10 @@ export class Calls {
     this.#options = options
   }
 
-  connect({ lane }: Registration): void {
-    if (lane instanceof Batcher) lane.use(this.#options)
+  connect({ lane, isRaw }: Registration): void {
+    if (!(lane instanceof Batcher)) return
+    // A relay has its own spans.
+    lane.use(isRaw ? { ...this.#options, tracer: undefined } : this.#options)
   }
 
   /** Rejects with what the handler throws, or with NotStarted. */

@@ -3,7 +3,8 @@ import type { RetryPolicy } from '../core/backoff.js'
 import type { Clock } from '../core/clock.js'
 import { ProcessDiedError, UnroutableEventError } from '../core/errors.js'
 import type { Logger, Redact } from '../observe/logger.js'
-import type { MetricsExporter } from '../observe/metrics.js'
+import { type MetricsExporter, typeLabels } from '../observe/metrics.js'
+import type { Tracer } from '../observe/tracing.js'
 import type { Settlement } from '../store.js'
 import { Admission } from './admission.js'
 import type { BoundedQueue } from './bounded-queue.js'
@@ -37,6 +38,7 @@ export interface DispatcherOptions {
   readonly logger: Logger
   readonly redact: Redact | undefined
   readonly metrics: MetricsExporter | undefined
+  readonly tracer?: Tracer | undefined
   /** Its lease was over before it could be started. */
   onDropped(delivery: Delivery): void
   /** The cold queue has room for another claim. */
@@ -61,9 +63,9 @@ export class Dispatcher {
   constructor(options: DispatcherOptions) {
     this.#options = options
     this.#places = new Gate(options.concurrency)
-    const { clock, logger, inFlight, createScope, routes } = options
+    const { clock, logger, inFlight, createScope, routes, tracer, redact } = options
     this.#calls = new Calls({
-      ...{ clock, logger, inFlight, createScope, routes, places: this.#places },
+      ...{ clock, logger, inFlight, createScope, routes, tracer, redact, places: this.#places },
       mayStart: (delivery) => this.#mayStart(delivery),
       onFreePlace: () => this.#wake(),
     })
@@ -81,7 +83,7 @@ export class Dispatcher {
     const { inFlight, hot, metrics } = this.#options
     inFlight.add(delivery)
     hot.put(delivery)
-    metrics?.count('hot_enqueued', 1, { eventType: delivery.event.eventType })
+    metrics?.count('hot_enqueued', 1, typeLabels(delivery.event.eventType))
     this.#wake()
   }
 
@@ -106,7 +108,7 @@ export class Dispatcher {
       }
       for (const one of run) {
         inFlight.add(one)
-        metrics?.count('cold_enqueued', 1, { eventType: one.event.eventType })
+        metrics?.count('cold_enqueued', 1, typeLabels(one.event.eventType))
       }
       cold.add(delivery)
     }
@@ -256,7 +258,7 @@ export class Dispatcher {
     const { clock, metrics, routes } = this.#options
     const now = clock.monotonic()
     if (delivery.lost || now >= delivery.leasedUntil) {
-      metrics?.count('lease_lost', 1, { eventType: delivery.event.eventType })
+      metrics?.count('lease_lost', 1, typeLabels(delivery.event.eventType))
       this.#options.onDropped(delivery)
       return null
     }

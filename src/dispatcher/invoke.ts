@@ -3,7 +3,8 @@ import type { Clock } from '../core/clock.js'
 import type { EventEnvelope } from '../core/envelope.js'
 import { HandlerTimeoutError } from '../core/errors.js'
 import { errorFields, type Logger, logs, type Redact, withFields } from '../observe/logger.js'
-import type { MetricsExporter } from '../observe/metrics.js'
+import { handlerLabels, type MetricsExporter } from '../observe/metrics.js'
+import { type Tracer, traced, tracedEvent } from '../observe/tracing.js'
 import { Batcher } from './batcher.js'
 import type { Delivery } from './delivery.js'
 import type { InFlight } from './in-flight.js'
@@ -18,6 +19,8 @@ export interface InvokeOptions {
   readonly logger: Logger
   readonly inFlight: InFlight
   readonly createScope: CreateScope | undefined
+  readonly tracer?: Tracer | undefined
+  readonly redact: Redact | undefined
   /** Neither paused nor lost, and nothing is stopping. */
   mayStart(delivery: Delivery): boolean
 }
@@ -113,7 +116,13 @@ function call(
   const { handle } = handler
   if (handle instanceof Batcher) return handle.add(delivery)
   const context = new Context(delivery, handler.name, options.logger, scope, timeout)
-  return runHandling(delivery.event, handle, context)
+  const { tracer, redact } = options
+  if (tracer === undefined) return runHandling(delivery.event, handle, context)
+  const events = [tracedEvent(delivery.event)]
+  const plan = { operation: 'process', events, handler: handler.name, attempt: context.attempt } as const
+  return traced<unknown>(tracer, plan, { redact, until: timeout?.signal }, () =>
+    runHandling(delivery.event, handle, context),
+  )
 }
 
 async function inScope(
@@ -192,7 +201,7 @@ export function noteHandled(
   if (error instanceof NotStarted) return
   const { clock, logger, metrics, redact } = options
   if (metrics) {
-    const labels = { eventType: delivery.event.eventType, handler: handler.name }
+    const labels = handlerLabels(delivery.event.eventType, handler.name, succeeded)
     metrics.count(succeeded ? 'success' : 'failure', 1, labels)
     metrics.duration('handler_ms', clock.monotonic() - delivery.startedAt, labels)
   }

@@ -103,6 +103,11 @@ export class Routes {
     return true
   }
 
+  /** How many are in force: event types, and one for all of them together. */
+  get pauses(): number {
+    return this.#paused.length
+  }
+
   /** Event types that this instance does not take for a while. Nobody else needs to know. */
   leaveOut(types: readonly string[]): void {
     this.#leftOut = types

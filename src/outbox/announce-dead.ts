@@ -1,6 +1,7 @@
 import type { Delivery } from '../dispatcher/delivery.js'
 import { eventFields } from '../dispatcher/invoke.js'
 import { errorFields, loggable } from '../observe/logger.js'
+import { typeLabels } from '../observe/metrics.js'
 import type { Settings } from './settings.js'
 
 /** Log line, metric and hook, once it is written. What the hook throws is logged and harms nothing. */
@@ -9,7 +10,7 @@ export function announceDead(
   { event, attempts: before }: Delivery,
   { attempts, error }: { readonly attempts: number; readonly error: string },
 ): void {
-  metrics?.count('dead', 1, { eventType: event.eventType })
+  metrics?.count('dead', 1, typeLabels(event.eventType))
   const failure = { error_message: loggable(error, redact), attempt: before + attempts }
   logger.error({ ...eventFields(event), ...failure, outcome: 'dead' }, 'event is dead')
   if (!onDead) return

@@ -10,12 +10,14 @@ import { abandonedOf } from '../dispatcher/outcome.js'
 import { type Registration, Routes } from '../dispatcher/routing.js'
 import { Settler } from '../dispatcher/settler.js'
 import { errorFields } from '../observe/logger.js'
+import { typeLabels } from '../observe/metrics.js'
 import { DebouncedDoorbell } from '../poller/doorbell.js'
 import { Janitor } from '../poller/janitor.js'
 import { LeaseKeeper, leaseLost } from '../poller/lease-keeper.js'
 import { Poller } from '../poller/poller.js'
 import type { EventStore, InstanceRecord, Ring, Settlement } from '../store.js'
 import { announceDead } from './announce-dead.js'
+import { gauge } from './gauges.js'
 import { checkHealth, type Health, type OutboxStats } from './health.js'
 import { Pauses } from './pauses.js'
 import { Publisher } from './publisher.js'
@@ -66,12 +68,13 @@ export class Machinery<Client> {
     this.#identity = identity
     this.#store = store
     this.#settings = settings
-    const { clock, logger, metrics, redact, leaseMs, pollIntervalMs } = settings
+    const { clock, logger, metrics, tracer, redact, leaseMs, pollIntervalMs } = settings
     const catalog = identity.catalog
     this.#routes = new Routes(catalog)
     this.#hot = new BoundedQueue(settings.hotQueueSize, settings.queueBytes)
     this.#cold = new BoundedQueue(settings.coldQueueSize, settings.queueBytes)
-    const common = { store, clock, catalog, logger, metrics, leaseMs, pollIntervalMs, routes: this.#routes }
+    const observing = { logger, metrics, tracer, redact }
+    const common = { store, clock, catalog, ...observing, leaseMs, pollIntervalMs, routes: this.#routes }
     this.#settler = new Settler({
       ...common,
       keepDone: settings.doneMs > 0,
@@ -90,7 +93,6 @@ export class Machinery<Client> {
       onUnroutable: settings.onUnroutable,
       interceptors: settings.interceptors,
       createScope: settings.createScope,
-      redact,
       onDropped: (delivery) => this.#forget(delivery),
       onRoom: () => this.poller.hasRoom(),
       onLaneRoom: () => this.poller.rescan(),
@@ -342,7 +344,7 @@ export class Machinery<Client> {
       if (!delivery) return
       // Somebody else works on the key.
       for (const one of delivery.next?.run ?? []) one.lose(leaseLost())
-      metrics?.count('lease_lost', 1, { eventType: delivery.event.eventType })
+      metrics?.count('lease_lost', 1, typeLabels(delivery.event.eventType))
       logger.warn(eventFields(delivery.event), 'the lease was lost before the outcome could be written')
       return
     }
@@ -351,7 +353,7 @@ export class Machinery<Client> {
     if (settlement.outcome === 'done') this.#counters.done++
     else if (settlement.outcome === 'retry') {
       // Without a failure it was given back before all its handlers were called.
-      if (settlement.failures.length > 0) this.#counters.failed++
+      if (settlement.failures.length > 0) this.#failed(delivery)
       this.poller.wakeIn(settlement.delayMs)
     } else if (settlement.outcome === 'dead' && delivery) {
       this.#counters.failed++
@@ -371,14 +373,9 @@ export class Machinery<Client> {
     this.#doorbell.ring('ordered')
   }
 
-  /** The lag costs a statement, so only for those who want to see it. */
-  async #gauge(): Promise<void> {
-    const { metrics } = this.#settings
-    if (!metrics) return
-    metrics.gauge('hot_queue_depth', this.#hot.length)
-    metrics.gauge('cold_queue_depth', this.#cold.length)
-    metrics.gauge('in_flight', this.#inFlight.size)
-    metrics.gauge('oldest_lag_ms', (await this.#store.stats()).oldestLagMs)
+  #failed(delivery: Delivery | null): void {
+    this.#counters.failed++
+    if (delivery) this.#settings.metrics?.count('retry', 1, typeLabels(delivery.event.eventType))
   }
 
   async #heartbeat(stopped: boolean): Promise<void> {
@@ -395,6 +392,6 @@ export class Machinery<Client> {
     if (stopped) await this.#store.heartbeat(instance, stopped)
     else await this.pauses.take(() => this.#store.heartbeat(instance, stopped))
     this.#flushed = counters
-    await this.#gauge()
+    await gauge(this.#settings.metrics, this.#hot, this.#cold, this.#inFlight, this.#routes, this.#store)
   }
 }

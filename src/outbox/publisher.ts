@@ -12,8 +12,9 @@ import type { Dispatcher } from '../dispatcher/dispatcher.js'
 import { eventFields } from '../dispatcher/invoke.js'
 import type { Routes } from '../dispatcher/routing.js'
 import type { Settler } from '../dispatcher/settler.js'
-import { type Logger, logs } from '../observe/logger.js'
-import type { MetricsExporter } from '../observe/metrics.js'
+import { type Logger, logs, type Redact } from '../observe/logger.js'
+import { type MetricsExporter, typeLabels } from '../observe/metrics.js'
+import { type Tracer, traced, tracedEvent, withTrace } from '../observe/tracing.js'
 import type { DebouncedDoorbell } from '../poller/doorbell.js'
 import type { Poller } from '../poller/poller.js'
 import type { AppendRow, EventStore } from '../store.js'
@@ -31,6 +32,12 @@ export interface Pending {
   asked: number
   /** It waits for a moment, which the database's clock decides. */
   readonly timed: boolean
+}
+
+/** What one call has written. */
+interface Appended {
+  readonly ids: EventEnvelope['eventId'][]
+  readonly pending: Pending[]
 }
 
 type Announced = Pick<
@@ -52,7 +59,9 @@ export interface PublisherOptions<Client> {
   /** All hot rows of this process carry it: each is born once, and any later claim has another token. */
   readonly hotToken: string
   readonly logger: Logger
+  readonly redact: Redact | undefined
   readonly metrics: MetricsExporter | undefined
+  readonly tracer: Tracer | undefined
   /** Every poller looks at everything once, and so learns when the next delayed row is due. */
   lookAgain(): void
 }
@@ -81,15 +90,37 @@ export class Publisher<Client> {
    * Writes the rows in the caller's transaction by one statement. With a `session` the caller will report the end
    * of the transaction, so that events can go by the hot path; otherwise the rows are born free.
    */
-  async append(
+  append(
     client: Client,
     events: readonly PublishableEvent[],
     options: PublishOptions,
     session?: TransactionSession<Client>,
-  ): Promise<{ ids: EventEnvelope['eventId'][]; pending: Pending[] }> {
+  ): Promise<Appended> {
+    const { tracer, redact } = this.#options
+    try {
+      const given = events.map((event) => this.#envelopeOf(event))
+      if (tracer === undefined || given.length === 0) {
+        return this.#write(client, events, given, options, session)
+      }
+      const plan = { operation: 'publish', events: given.map(tracedEvent) } as const
+      return traced(tracer, plan, { redact }, (context) => {
+        const carrying = given.map((event) => withTrace(event, context))
+        return this.#write(client, events, carrying, options, session)
+      })
+    } catch (error) {
+      return Promise.reject(error)
+    }
+  }
+
+  async #write(
+    client: Client,
+    events: readonly PublishableEvent[],
+    given: readonly EventEnvelope[],
+    options: PublishOptions,
+    session: TransactionSession<Client> | undefined,
+  ): Promise<Appended> {
     const { clock, hotToken } = this.#options
     const delayMs = checkedDelay(options)
-    const given = events.map((event) => this.#envelopeOf(event))
     const { envelopes, twice } = firstOfEach(given)
     if (twice.length > 0 && options.onDuplicate !== 'ignore') throw new DuplicateEventError(twice)
     // Whether a moment has come is for the database's clock to say.
@@ -248,7 +279,7 @@ export class Publisher<Client> {
     if (!this.accepting || event.orderingKey !== undefined || routes.isPaused(event.eventType)) return false
     if (routes.handlersOf(event).length === 0) return false
     if (hot.reserve(event.payloadSize)) return true
-    metrics?.count('hot_dropped', 1, { eventType: event.eventType })
+    metrics?.count('hot_dropped', 1, typeLabels(event.eventType))
     const now = clock.monotonic()
     if (now - this.#warnedAt >= WARN_EVERY_MS) {
       this.#warnedAt = now
@@ -258,7 +289,8 @@ export class Publisher<Client> {
   }
 
   #audit(event: Announced): void {
-    const { logger } = this.#options
+    const { logger, metrics } = this.#options
+    metrics?.count('published', 1, typeLabels(event.eventType))
     if (logs(logger, 'info')) logger.info(eventFields(event), 'event published')
   }
 }

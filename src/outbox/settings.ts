@@ -7,6 +7,7 @@ import type { Interceptor } from '../dispatcher/interceptor.js'
 import type { CreateScope } from '../dispatcher/invoke.js'
 import { jsonLogger, type Logger, type Redact, unfailing } from '../observe/logger.js'
 import { type MetricsExporter, unfailingMetrics } from '../observe/metrics.js'
+import { type Tracer, unfailingTracer } from '../observe/tracing.js'
 import type { EventRecord, EventStore } from '../store.js'
 
 export interface DispatcherSettings {
@@ -72,7 +73,9 @@ export interface OutboxOptions<Client> {
   /** JSON lines on standard output by default; a pino instance fits as it is. */
   readonly logger?: Logger
   readonly metrics?: MetricsExporter
-  /** Changes the text of handler errors before it is logged. */
+  /** Spans for publishing, handlers and relays; the context travels with the events. See `otelTracer`. */
+  readonly tracer?: Tracer
+  /** Changes the text of handler errors before it is logged, or shown in a span. */
   readonly redact?: Redact
   /** Called once when an event is dead. An error in it is logged. */
   readonly onDead?: (event: Pick<EventRecord, 'eventId' | 'eventType'>, error: string) => unknown
@@ -136,6 +139,7 @@ export function settingsOf<Client>(options: OutboxOptions<Client>) {
     throw new InvalidSettingError('retry.policy', 'must have a delayMs() function; see exponentialBackoff()')
   }
   needs('metrics', options.metrics, ['count', 'gauge', 'duration'])
+  needs('tracer', options.tracer, ['start'])
   needs('clock', options.clock, ['now', 'monotonic', 'setTimer'])
   const functions = { redact: options.redact, onDead: options.onDead, createScope: dispatcher.createScope }
   for (const [name, given] of Object.entries(functions)) {
@@ -159,7 +163,8 @@ export function settingsOf<Client>(options: OutboxOptions<Client>) {
     }
   }
   const metrics = settings.metrics && unfailingMetrics(settings.metrics)
-  return { ...settings, metrics, logger: unfailing(settings.logger) }
+  const tracer = options.tracer && unfailingTracer(options.tracer)
+  return { ...settings, metrics, tracer, logger: unfailing(settings.logger) }
 }
 
 const OUTBOX = [
@@ -173,7 +178,7 @@ const OUTBOX = [
   'logger',
   'metrics',
   'redact',
-].concat(['onDead', 'clock'])
+].concat(['tracer', 'onDead', 'clock'])
 const DISPATCHER = [
   'concurrency',
   'hotQueueSize',

@@ -1,3 +1,4 @@
+import { captureContext } from '../ambient.js'
 import type { Clock, Timer } from '../core/clock.js'
 import { errorFields, type Logger } from '../observe/logger.js'
 import type { EventStore, Ring } from '../store.js'
@@ -9,6 +10,8 @@ export class DebouncedDoorbell {
   readonly #store: Pick<EventStore, 'ring' | 'capabilities'>
   readonly #clock: Clock
   readonly #logger: Logger
+  /** A ring tells of many events: it belongs to the span of none of them. */
+  readonly #inOwnContext = captureContext()
   #lowest = Number.POSITIVE_INFINITY
   #ordered = false
   #all = false
@@ -27,13 +30,13 @@ export class DebouncedDoorbell {
     if (ring === null) this.#all = true
     else if (ring === 'ordered') this.#ordered = true
     else this.#lowest = Math.min(this.#lowest, ring)
-    if (!this.#timer && !this.#ringing) this.#ring()
+    if (!this.#timer && !this.#ringing) this.#inOwnContext(() => this.#ring())
   }
 
   /** True when somebody else may ring now in our place; it then counts as rung. */
   lend(): boolean {
     if (!this.#store.capabilities.doorbell || this.#timer || this.#ringing) return false
-    this.#rest()
+    this.#inOwnContext(() => this.#rest())
     return true
   }
 

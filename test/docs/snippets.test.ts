@@ -11,6 +11,8 @@ const PAGES = [
   'exactly-once',
   'events',
   'guarantees',
+  'metrics',
+  'tracing',
   'tuning',
   'migrations',
   'doctor',
