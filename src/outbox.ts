@@ -292,6 +292,7 @@ export class Outbox<Client = unknown> implements EventPublisher, AsyncDisposable
       store: this.store,
       publisher: this.#machinery.publisher,
       logger: this.#settings.logger,
+      redact: this.#settings.redact,
       byHandle: this.#byHandle,
     }
   }
