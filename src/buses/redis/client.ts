@@ -1,6 +1,5 @@
 import type { Clock, Timer } from '../../core/clock.js'
 import { BrokerUnavailableError, InvalidSettingError } from '../../core/errors.js'
-import { hideValues } from '../../core/hide-values.js'
 
 export const BROKER = 'Redis'
 
@@ -119,13 +118,8 @@ class IoRedis implements Connection {
     this.#client.once('ready', listener)
   }
 
-  async call([command, ...args]: readonly Argument[]): Promise<unknown> {
-    try {
-      return await this.#client.callBuffer(String(command), args)
-    } catch (error) {
-      // ioredis puts the whole command into its errors, and so the payload.
-      throw hideValues(error)
-    }
+  call([command, ...args]: readonly Argument[]): Promise<unknown> {
+    return this.#client.callBuffer(String(command), args)
   }
 
   duplicate(): Connection {
