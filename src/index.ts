@@ -30,7 +30,14 @@ export type {
   MetricsExporter,
 } from './observe/metrics.js'
 export type { DeadLetterSelection, DeadLetters } from './outbox/dead-letters.js'
-export type { Health, OutboxStats } from './outbox/health.js'
+export type {
+  Health,
+  HealthCode,
+  HealthOptions,
+  HealthProblem,
+  OutboxStats,
+  WaitingRelay,
+} from './outbox/health.js'
 export type { BatchHandlerOptions } from './outbox/registration.js'
 export type {
   DispatcherSettings,

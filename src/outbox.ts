@@ -15,7 +15,7 @@ import type { EventId } from './core/event-id.js'
 import type { BatchFunction } from './dispatcher/batcher.js'
 import type { HandlerFunction, HandlerOptions } from './dispatcher/routing.js'
 import { DeadLetters } from './outbox/dead-letters.js'
-import type { Health, OutboxStats } from './outbox/health.js'
+import type { Health, HealthOptions, OutboxStats } from './outbox/health.js'
 import { hostedTransactions } from './outbox/hosted.js'
 import { Machinery } from './outbox/machinery.js'
 import {
@@ -125,7 +125,7 @@ export class Outbox<Client = unknown> implements EventPublisher, AsyncDisposable
   relay(bus: RelayTarget, options: RelayOptions = {}): this {
     const { events, name, size } = relayOptionsOf(bus, options)
     const { clock, logger } = this.#settings
-    const relay = new Relay(bus, clock, logger)
+    const relay = new Relay(bus, clock, logger, name)
     this.#relays.push(relay)
     for (const event of events) {
       const lane = { size, waitMs: 0, concurrency: RELAY_CONCURRENCY }
@@ -282,8 +282,10 @@ export class Outbox<Client = unknown> implements EventPublisher, AsyncDisposable
     return this.#machinery.stats()
   }
 
-  async health(): Promise<Health> {
-    return this.#machinery.health()
+  /** For liveness and readiness probes. Answers in time, also when the store does not; rejects only for bad options. */
+  async health(options: HealthOptions = {}): Promise<Health> {
+    const waiting = this.#relays.flatMap((relay) => relay.waiting ?? [])
+    return this.#machinery.health.check(options, waiting)
   }
 
   get #shared() {

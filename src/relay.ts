@@ -72,6 +72,7 @@ export class Relay {
   readonly #bus: RelayTarget
   readonly #clock: Clock
   readonly #logger: Logger
+  readonly #name: string
   readonly #lanes: WaitingLane[] = []
   /** Resolves when it is over: true when the broker is back. Null while it is there. */
   #outage: Promise<boolean> | null = null
@@ -79,14 +80,23 @@ export class Relay {
   #probing: Timer | null = null
   #probeMs = FIRST_PROBE_MS
   #outageSince = 0
+  /** Since when nothing could be sent, through outages in a row; null when the last send went well. */
+  #downSince: number | null = null
   /** Each gives up a send that is under way. */
   readonly #sending = new Set<() => void>()
   #isStopping = false
 
-  constructor(bus: RelayTarget, clock: Clock, logger: Logger) {
+  constructor(bus: RelayTarget, clock: Clock, logger: Logger, name: string) {
     this.#bus = bus
     this.#clock = clock
     this.#logger = logger
+    this.#name = name
+  }
+
+  /** Null unless the broker cannot be reached. */
+  get waiting(): { readonly name: string; readonly sinceMs: number } | null {
+    if (this.#downSince === null) return null
+    return { name: this.#name, sinceMs: Math.round(this.#clock.monotonic() - this.#downSince) }
   }
 
   /** Several batches wait here, so that none waits for a claim. */
@@ -99,6 +109,7 @@ export class Relay {
   async stopping<T>(work: () => Promise<T>): Promise<T> {
     this.#isStopping = true
     this.#end(false)
+    this.#recovered()
     const late = this.#clock.setTimer(() => {
       for (const leave of [...this.#sending]) leave()
     }, CONFIRM_GRACE_MS)
@@ -136,11 +147,16 @@ export class Relay {
       else results[at] = answer ?? null
     })
     if (left.length > 0) this.#begin(answers.find((one) => one instanceof BrokerUnavailableError))
-    else if (this.#probeMs > FIRST_PROBE_MS) {
-      this.#probeMs = FIRST_PROBE_MS
-      this.#logger.info({}, 'the broker is back: the relay goes on')
+    else if (this.#downSince !== null) {
+      this.#recovered()
+      this.#logger.info({ handler: this.#name }, 'the broker is back: the relay goes on')
     }
     return left
+  }
+
+  #recovered(): void {
+    this.#probeMs = FIRST_PROBE_MS
+    this.#downSince = null
   }
 
   /** A stop does not wait for a confirm that does not come. */
@@ -206,8 +222,11 @@ export class Relay {
   #begin(cause: unknown): void {
     if (this.#outage || this.#isStopping) return
     this.#outageSince = this.#clock.monotonic()
-    if (this.#probeMs === FIRST_PROBE_MS)
-      this.#logger.warn(errorFields(cause), 'the broker cannot be reached: the relay waits for it')
+    if (this.#downSince === null) {
+      this.#downSince = this.#outageSince
+      const fields = { handler: this.#name, ...errorFields(cause) }
+      this.#logger.warn(fields, 'the broker cannot be reached: the relay waits for it')
+    }
     this.#outage = new Promise((resolve) => {
       this.#endOutage = resolve
     })
