@@ -39,10 +39,10 @@ export interface HealthProblem {
   readonly message: string
 }
 
-export type HealthCode = keyof typeof EFFECTS
+export type HealthCode = keyof typeof HEALTH_EFFECTS
 
 /** What a problem takes away; the others are for somebody to look at. */
-const EFFECTS = {
+export const HEALTH_EFFECTS = {
   POLLER_STALLED: 'live',
   NOT_STARTED: 'ready',
   STOPPING: 'ready',
@@ -123,7 +123,7 @@ export class HealthMonitor {
     }
     if (stats && stats.oldestLagMs > maxLagMs) add('LAG', `an event has been due for ${stats.oldestLagMs} ms`)
     if (stats && stats.dead > maxDead) add('DEAD_LETTERS', `${stats.dead} events are dead`)
-    const isFree = (effect: 'live' | 'ready') => !problems.some(({ code }) => EFFECTS[code] === effect)
+    const isFree = (effect: 'live' | 'ready') => !problems.some(({ code }) => HEALTH_EFFECTS[code] === effect)
     return {
       ok: problems.length === 0,
       live: isFree('live'),
