@@ -6,6 +6,7 @@ import { redisBus } from '../../../src/buses/redis/index.js'
 import { type BrokerBus, createOutbox, defineEvent, fixedDelay } from '../../../src/index.js'
 import { memoryStore } from '../../../src/stores/memory/index.js'
 import type { BusWorld } from '../../../src/testing/bus-conformance/index.js'
+import { undocumentedIn } from '../../support/log-lines.js'
 import { createNatsWorld, type NatsServer, startNatsOrSkip } from '../../support/nats.js'
 import { type GivenRedis, givenRedis, REDIS_CLIENTS, redisWorld } from '../../support/redis.js'
 import { until } from '../../support/until.js'
@@ -77,6 +78,7 @@ async function pass(world: World, secrets: Secrets, evidence: Evidence): Promise
 
 function expectNothing(secrets: Secrets, evidence: Evidence): void {
   expect(evidence.leaks(secrets)).toEqual([])
+  expect(undocumentedIn(evidence.lines)).toEqual([])
   expect(evidence.count('log')).toBeGreaterThan(15)
 }
 

@@ -94,7 +94,7 @@ export class Life {
   #register(): void {
     const outbox = this.#outbox
     outbox.on('works', 'log', (event, { log }) => {
-      log.debug({}, 'from the handler')
+      log.debug({}, 'what people do first')
       log.info({ event, metadata: event.metadata }, 'what people do')
       log.warn({ deep: { event, list: [event.metadata] } }, 'what people do as well')
     })
