@@ -11,5 +11,7 @@ export class UsageError extends AftercommitError {
 export function explainUrl(what: string, error: unknown): unknown {
   const { code } = Object(error) as { readonly code?: unknown }
   if (code !== 'ERR_INVALID_URL' && !(error instanceof URIError)) return error
-  return new UsageError(`${what} is not valid. In user and password write %40 for @, %2F for / and %25 for %.`)
+  return new UsageError(
+    `${what} is not valid. In user and password write %40 for @, %2F for / and %25 for %.`,
+  )
 }

@@ -78,9 +78,9 @@ export function errorFields(thrown: unknown, redact?: Redact): LogFields {
   return { error: name, error_message: loggable(message, redact) }
 }
 
-/** A message as a log may hold it. */
+/** A message as a log may hold it. Not every logger escapes what JSON leaves alone and terminals obey. */
 export function loggable(message: string, redact?: Redact): string {
-  return sanitizeText(redact ? safely(redact, message) : message, 500)
+  return sanitizeText(escapeUnprintable(redact ? safely(redact, message) : message), 500)
 }
 
 function safely(redact: Redact, message: string): string {

@@ -23,7 +23,9 @@ function callAt(text: string, open: number): string {
 
 /** The last text among the arguments: that is the message. */
 function messageIn(call: string): string | undefined {
-  const texts = [...call.matchAll(/'((?:[^'\\]|\\.)*)'|`((?:[^`\\]|\\.)*)`/g)].map((match) => match[1] ?? match[2])
+  const texts = [...call.matchAll(/'((?:[^'\\]|\\.)*)'|`((?:[^`\\]|\\.)*)`/g)].map(
+    (match) => match[1] ?? match[2],
+  )
   return texts.at(-1)?.replaceAll(/\$\{[^}]*\}/g, '…')
 }
 
@@ -31,7 +33,10 @@ function written(): Map<Line, string> {
   const lines = new Map<Line, string>()
   for (const file of SOURCES) {
     const text = fs.readFileSync(path.join(ROOT, 'src', file), 'utf8')
-    const calls = [...text.matchAll(/\b(?:logger|log)\.(debug|info|warn|error)\(/gi), ...text.matchAll(/\bonWarning\(/g)]
+    const calls = [
+      ...text.matchAll(/\b(?:logger|log)\.(debug|info|warn|error)\(/gi),
+      ...text.matchAll(/\bonWarning\(/g),
+    ]
     for (const match of calls) {
       const call = callAt(text, match.index + match[0].length - 1)
       const message = messageIn(call)
@@ -47,11 +52,17 @@ describe('docs/logging.md', () => {
   it('lists every line that the library writes, and no other', () => {
     const lines = [...written().keys()].sort()
     expect(lines.length).toBeGreaterThan(30)
-    expect(documentedLines().map(({ level, message }) => `${level} ${message}`).sort()).toEqual(lines)
+    expect(
+      documentedLines()
+        .map(({ level, message }) => `${level} ${message}`)
+        .sort(),
+    ).toEqual(lines)
   })
 
   it('says what to do about every warning and error', () => {
-    const mute = documentedLines().filter(({ level, advice }) => /^(warn|error)$/.test(level) && advice.length < 10)
+    const mute = documentedLines().filter(
+      ({ level, advice }) => /^(warn|error)$/.test(level) && advice.length < 10,
+    )
     expect(mute.map(({ message }) => message)).toEqual([])
   })
 })

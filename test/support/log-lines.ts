@@ -16,7 +16,11 @@ const WORDS: Readonly<Record<string, readonly string[]>> = {
 
 /** The tables of docs/logging.md. */
 export function documentedLines(): readonly DocumentedLine[] {
-  const rows = [...fs.readFileSync(PAGE, 'utf8').matchAll(/^\| (debug|info|warn|error) \| (.*?) \| (.*?) ?\| (.*?) ?\|$/gm)]
+  const rows = [
+    ...fs
+      .readFileSync(PAGE, 'utf8')
+      .matchAll(/^\| (debug|info|warn|error) \| (.*?) \| (.*?) ?\| (.*?) ?\|$/gm),
+  ]
   return rows.map(([, level = '', message = '', fields = '', advice = '']) => ({
     level,
     message,

@@ -161,8 +161,19 @@ describe('nothing of an event, and no password, is printed by', () => {
 /** Inside of this process, where an error can be looked at from all sides. */
 describe('no password is in the error of a URL that is none:', () => {
   const of = (scheme: string, rest: string) => (secret: string) => `${scheme}://u:${secret}@${rest}`
-  const urls = [of('postgres', '[bad/x'), of('mysql', '[bad/x'), of('mysql', `${NOWHERE}/x`), of('oracle', 'h/x')]
-  const brokers = [of('redis', '[bad'), of('kafka', 'h:1'), of('gopher', 'h'), of('nats', '[bad:x'), of('amqp', '[bad')]
+  const urls = [
+    of('postgres', '[bad/x'),
+    of('mysql', '[bad/x'),
+    of('mysql', `${NOWHERE}/x`),
+    of('oracle', 'h/x'),
+  ]
+  const brokers = [
+    of('redis', '[bad'),
+    of('kafka', 'h:1'),
+    of('gopher', 'h'),
+    of('nats', '[bad:x'),
+    of('amqp', '[bad'),
+  ]
 
   it.each(urls.map((url) => [url('…'), url] as const))('%s', async (_title, url) => {
     const [secrets, evidence] = [new Secrets(), new Evidence()]

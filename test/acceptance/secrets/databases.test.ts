@@ -5,8 +5,8 @@ import type { EventStore } from '../../../src/store.js'
 import { mysqlStore } from '../../../src/stores/mysql/index.js'
 import { postgresStore } from '../../../src/stores/postgres/index.js'
 import { sqliteStore } from '../../../src/stores/sqlite/index.js'
-import { freshMysql } from '../../support/mariadb-server.js'
 import { undocumentedIn } from '../../support/log-lines.js'
+import { freshMysql } from '../../support/mariadb-server.js'
 import { startProxy } from '../../support/proxy.js'
 import { type SqliteDriver, sqliteDrivers, sqliteFolder } from '../../support/sqlite-drivers.js'
 import { afterwards, emptyDatabase, poolOn } from '../../support/trap-kit.js'
@@ -110,8 +110,7 @@ for (const [name, placeOf, isMissing = false] of PLACES) {
       const [secrets, evidence] = [new Secrets(), new Evidence()]
       await new Life(await placeOf(), secrets, evidence).live()
       expect(evidence.leaks(secrets)).toEqual([])
-      expect(undocumentedIn(evidence.lines.filter((line) => !line.includes('what people do'))))
-        .toEqual([])
+      expect(undocumentedIn(evidence.lines.filter((line) => !line.includes('what people do')))).toEqual([])
       expect(evidence.count('log')).toBeGreaterThan(50)
       expect(evidence.count('metric')).toBeGreaterThan(20)
       expect(evidence.count('constraint')).toBeGreaterThan(10)
