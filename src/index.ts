@@ -38,7 +38,14 @@ export type {
   Tracer,
 } from './observe/tracing.js'
 export type { DeadLetterSelection, DeadLetters } from './outbox/dead-letters.js'
-export type { Health, OutboxStats } from './outbox/health.js'
+export type {
+  Health,
+  HealthCode,
+  HealthOptions,
+  HealthProblem,
+  OutboxStats,
+  WaitingRelay,
+} from './outbox/health.js'
 export type { BatchHandlerOptions } from './outbox/registration.js'
 export type {
   DispatcherSettings,

@@ -15,7 +15,7 @@ import type { EventId } from './core/event-id.js'
 import type { BatchFunction } from './dispatcher/batcher.js'
 import type { HandlerFunction, HandlerOptions } from './dispatcher/routing.js'
 import { DeadLetters } from './outbox/dead-letters.js'
-import type { Health, OutboxStats } from './outbox/health.js'
+import type { Health, HealthOptions, OutboxStats } from './outbox/health.js'
 import { hostedTransactions } from './outbox/hosted.js'
 import { Machinery } from './outbox/machinery.js'
 import {
@@ -282,8 +282,10 @@ export class Outbox<Client = unknown> implements EventPublisher, AsyncDisposable
     return this.#machinery.stats()
   }
 
-  async health(): Promise<Health> {
-    return this.#machinery.health()
+  /** For liveness and readiness probes. Answers in time, also when the store does not; rejects only for bad options. */
+  async health(options: HealthOptions = {}): Promise<Health> {
+    const waiting = this.#relays.flatMap((relay) => relay.waiting ?? [])
+    return this.#machinery.health.check(options, waiting)
   }
 
   get #shared() {
@@ -292,6 +294,7 @@ export class Outbox<Client = unknown> implements EventPublisher, AsyncDisposable
       store: this.store,
       publisher: this.#machinery.publisher,
       logger: this.#settings.logger,
+      redact: this.#settings.redact,
       byHandle: this.#byHandle,
     }
   }

@@ -87,6 +87,8 @@ export class Relay {
   #probing: Timer | null = null
   #probeMs = FIRST_PROBE_MS
   #outageSince = 0
+  /** Since when nothing could be sent, through outages in a row; null when the last send went well. */
+  #downSince: number | null = null
   /** Each gives up a send that is under way. */
   readonly #sending = new Set<() => void>()
   #isStopping = false
@@ -96,6 +98,12 @@ export class Relay {
     this.#clock = clock
     this.#logger = logger
     this.#tracing = tracing
+  }
+
+  /** Null unless the broker cannot be reached. */
+  get waiting(): { readonly name: string; readonly sinceMs: number } | null {
+    if (this.#downSince === null) return null
+    return { name: this.#tracing.name, sinceMs: Math.round(this.#clock.monotonic() - this.#downSince) }
   }
 
   /** Several batches wait here, so that none waits for a claim. */
@@ -108,6 +116,7 @@ export class Relay {
   async stopping<T>(work: () => Promise<T>): Promise<T> {
     this.#isStopping = true
     this.#end(false)
+    this.#recovered()
     const late = this.#clock.setTimer(() => {
       for (const leave of [...this.#sending]) leave()
     }, CONFIRM_GRACE_MS)
@@ -145,11 +154,16 @@ export class Relay {
       else results[at] = answer ?? null
     })
     if (left.length > 0) this.#begin(answers.find((one) => one instanceof BrokerUnavailableError))
-    else if (this.#probeMs > FIRST_PROBE_MS) {
-      this.#probeMs = FIRST_PROBE_MS
-      this.#logger.info({}, 'the broker is back: the relay goes on')
+    else if (this.#downSince !== null) {
+      this.#recovered()
+      this.#logger.info({ handler: this.#tracing.name }, 'the broker is back: the relay goes on')
     }
     return left
+  }
+
+  #recovered(): void {
+    this.#probeMs = FIRST_PROBE_MS
+    this.#downSince = null
   }
 
   /** A stop does not wait for a confirm that does not come. */
@@ -225,8 +239,11 @@ export class Relay {
   #begin(cause: unknown): void {
     if (this.#outage || this.#isStopping) return
     this.#outageSince = this.#clock.monotonic()
-    if (this.#probeMs === FIRST_PROBE_MS)
-      this.#logger.warn(errorFields(cause), 'the broker cannot be reached: the relay waits for it')
+    if (this.#downSince === null) {
+      this.#downSince = this.#outageSince
+      const fields = { handler: this.#tracing.name, ...errorFields(cause) }
+      this.#logger.warn(fields, 'the broker cannot be reached: the relay waits for it')
+    }
     this.#outage = new Promise((resolve) => {
       this.#endOutage = resolve
     })

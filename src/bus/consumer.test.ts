@@ -48,6 +48,37 @@ async function stopped(bus: BrokerBus, clock: VirtualClock): Promise<void> {
   expect(clock.timerCount).toBe(0)
 }
 
+describe('the log of a consumer', () => {
+  it('has a line for each call, with all fields, and one error for each message that is given up', async () => {
+    const logger = recordingLogger()
+    const { deliver, bus, clock } = await world(
+      ({ eventId }) => {
+        if (eventId === 'bad') throw new Error('card 4111')
+      },
+      { logger, redact: (message) => message.replace('4111', '…'), retry: { maxAttempts: 1 } },
+    )
+    const metadata = { correlationId: 'c-1', userId: 'u-4711' }
+    deliver({ eventId: 'good', metadata, payload: { card: '4111' } })
+    await turns(50)
+    deliver({ eventId: 'bad', metadata })
+    await turns(50)
+    const event = { event_type: 'order.placed', correlation_id: 'c-1', attempt: 1 }
+    const call = { ...event, handler: 'work', duration_ms: expect.any(Number) }
+    const failed = { outcome: 'failed', error: 'Error', error_message: 'card …' }
+    const dead = { outcome: 'dead', error_message: 'work: Error: card …' }
+    expect(logger.lines).toEqual([
+      { level: 'info', message: 'event handled', fields: { ...call, event_id: 'good', outcome: 'done' } },
+      { level: 'warn', message: 'handler failed', fields: { ...call, event_id: 'bad', ...failed } },
+      {
+        level: 'error',
+        message: 'a message goes to the dead letters',
+        fields: { ...event, event_id: 'bad', ...dead },
+      },
+    ])
+    await stopped(bus, clock)
+  })
+})
+
 describe('a consumer', () => {
   it('acknowledges in one call what was done while another call was under way', async () => {
     const slow = gate()

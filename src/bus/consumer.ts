@@ -11,6 +11,7 @@ import { type Tracer, traced, tracedEvent } from '../observe/tracing.js'
 import { Answers } from './answers.js'
 import { Held, Lanes, Places } from './held.js'
 import { eventOf } from './message.js'
+import { Notes } from './notes.js'
 import type { Subscriptions } from './subscriptions.js'
 import type { Consumption, IncomingMessage, Transport } from './transport.js'
 
@@ -50,6 +51,7 @@ const AHEAD = 16
 export class Consumer {
   readonly #options: ConsumerOptions
   readonly #inOwnContext = captureContext()
+  readonly #notes: Notes
   readonly #places: Places
   readonly #lanes = new Lanes()
   readonly #held = new Set<Held>()
@@ -63,6 +65,7 @@ export class Consumer {
 
   constructor(options: ConsumerOptions) {
     this.#options = options
+    this.#notes = new Notes(options)
     this.#places = new Places(options.concurrency, options.clock)
   }
 
@@ -138,7 +141,7 @@ export class Consumer {
   }
 
   #unreadable(message: IncomingMessage, error: unknown): void {
-    this.#options.logger.error(errorFields(error), 'a message that cannot be read goes to the dead letters')
+    this.#notes.unreadable(error)
     const held = new Held(message, UNREAD, [])
     this.#remember(held)
     held.ended = this.#bury(held, [], this.#textOf(error)).then(() => void this.#held.delete(held))
@@ -148,10 +151,7 @@ export class Consumer {
   async #finish(held: Held): Promise<void> {
     const { maxAttempts, maxDeliveries } = this.#options
     if (held.message.deliveries > maxDeliveries) {
-      this.#options.logger.error(
-        fieldsOf(held.event),
-        'a message that its consumers do not survive goes to the dead letters',
-      )
+      this.#notes.killing(held.event)
       await this.#bury(
         held,
         [],
@@ -196,12 +196,14 @@ export class Consumer {
     const failures: Failure[] = []
     for (const handler of held.handlers) {
       if (held.succeeded.has(handler.name)) continue
+      const call = this.#notes.calling(held.event, handler.name, held.attempts + 1)
       try {
         await this.#call(held, handler)
         held.succeeded.add(handler.name)
+        call.succeeded()
       } catch (error) {
         failures.push({ handler: handler.name, error })
-        this.#logFailure(held, handler, error)
+        call.failed(error)
       }
     }
     return failures
@@ -217,9 +219,8 @@ export class Consumer {
   }
 
   async #giveUp(held: Held, failures: readonly Failure[]): Promise<void> {
-    const { logger } = this.#options
     const error = failures.map((one) => `${one.handler}: ${this.#textOf(one.error)}`).join('\n')
-    logger.error(fieldsOf(held.event), 'a message goes to the dead letters')
+    this.#notes.gaveUp(held.event, held.attempts, error)
     await this.#bury(
       held,
       failures.map(({ handler }) => handler),
@@ -278,17 +279,8 @@ export class Consumer {
     const { logger, transport } = this.#options
     if (!this.#isStopping) logger.warn(errorFields(error), `${transport.broker}: trying again`)
   }
-
-  #logFailure(held: Held, handler: EventHandler, error: unknown): void {
-    const fields = { ...fieldsOf(held.event), handler: handler.name, attempt: held.attempts + 1 }
-    this.#options.logger.warn({ ...fields, ...errorFields(error, this.#options.redact) }, 'a handler failed')
-  }
 }
 
 const LONGEST_BACKOFF_MS = 60_000
 /** Stands for the event of a message that holds none. */
 const UNREAD = EventEnvelope.create({ eventType: 'unreadable' })
-
-function fieldsOf({ eventId, eventType }: EventEnvelope): Record<string, unknown> {
-  return { event_id: eventId, event_type: eventType }
-}

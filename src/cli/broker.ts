@@ -6,7 +6,7 @@ import { type AmqpConnection, rabbitmqBus } from '../buses/rabbitmq/index.js'
 import { type RedisClient, redisBus } from '../buses/redis/index.js'
 import type { Logger } from '../observe/logger.js'
 import { loadDriver, member } from './drivers.js'
-import { UsageError } from './errors.js'
+import { explainUrl, UsageError } from './errors.js'
 
 export interface Broker {
   readonly bus: BrokerBus
@@ -31,7 +31,9 @@ export async function openBroker(url: string, options: BrokerOptions): Promise<B
     throw new UsageError(
       '--to must begin with redis://, rediss://, nats://, tls://, amqp://, amqps:// or kafka://.',
     )
-  return open(url, options)
+  return open(url, options).catch((error) => {
+    throw explainUrl('The URL of --to', error)
+  })
 }
 
 type Open = (url: string, options: BrokerOptions) => Promise<Broker>

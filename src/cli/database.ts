@@ -4,7 +4,7 @@ import { mysqlStore } from '../stores/mysql/index.js'
 import { postgresStore } from '../stores/postgres/index.js'
 import { type SqliteDatabase, sqliteStore } from '../stores/sqlite/index.js'
 import { loadDriver, member } from './drivers.js'
-import { UsageError } from './errors.js'
+import { explainUrl, UsageError } from './errors.js'
 
 export interface Database {
   readonly store: EventStore<unknown>
@@ -35,6 +35,12 @@ export async function openDatabase({ database: given, table }: Chosen): Promise<
   const url = given ?? process.env.OUTBOX_DB_URL ?? process.env.DATABASE_URL
   if (!url) throw new UsageError(`No database. ${USAGE}`)
   const options = table === undefined ? {} : { table }
+  return open(url, options).catch((error) => {
+    throw explainUrl('The database URL', error)
+  })
+}
+
+async function open(url: string, options: { table?: string }): Promise<Database> {
   if (/^postgres(ql)?:\/\//.test(url)) return openPostgres(url, options)
   if (/^(mysql|mariadb):\/\//.test(url)) return openMysql(url, options)
   if (/^(sqlite|file):/.test(url)) return openSqlite(url, options)

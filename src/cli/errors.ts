@@ -6,3 +6,12 @@ export class UsageError extends AftercommitError {
     super('USAGE', message)
   }
 }
+
+/** What a driver throws at a URL that is none holds the URL, and so the password. Anything else comes back as it is. */
+export function explainUrl(what: string, error: unknown): unknown {
+  const { code } = Object(error) as { readonly code?: unknown }
+  if (code !== 'ERR_INVALID_URL' && !(error instanceof URIError)) return error
+  return new UsageError(
+    `${what} is not valid. In user and password write %40 for @, %2F for / and %25 for %.`,
+  )
+}

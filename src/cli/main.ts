@@ -5,7 +5,7 @@ import type { Command } from './command.js'
 import { relay } from './commands/relay.js'
 import { UsageError } from './errors.js'
 import { Terminal } from './terminal.js'
-import { safe } from './text.js'
+import { safe, withoutPasswords } from './text.js'
 
 const COMMANDS: Readonly<Record<string, Command>> = { relay }
 
@@ -48,7 +48,7 @@ function complain(error: unknown, terminal: Terminal): number {
   const isUsage = error instanceof UsageError || isParseError(error)
   const { name, message } = describeError(error)
   const line = error instanceof AftercommitError || isUsage ? message : `${name}: ${message}`
-  terminal.say(`aftercommit: ${safe(line.replace(/\s*\n\s*/g, ' '))}`)
+  terminal.say(`aftercommit: ${safe(withoutPasswords(line).replace(/\s*\n\s*/g, ' '))}`)
   return isUsage ? 2 : 1
 }
 

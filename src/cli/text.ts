@@ -9,6 +9,11 @@ function escapeUnit(char: string): string {
   return `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`
 }
 
+/** With `…` for user and password of every URL in it: people mistype, and lines are kept. */
+export function withoutPasswords(text: string): string {
+  return text.replace(/([a-z][\w+.-]*:\/\/)[^\s'"]*@/gi, '$1…@')
+}
+
 /** At most `width` characters; an ellipsis tells that there were more. */
 export function cut(text: string, width: number): string {
   return text.length <= width ? text : `${text.slice(0, Math.max(0, width - 1))}…`

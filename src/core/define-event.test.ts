@@ -375,6 +375,7 @@ describe('versions', () => {
       expect(error).toBeInstanceOf(UndecodablePayloadError)
       expect(error.message).not.toMatch(/secret|4111/)
     }
-    expect((thrownBy(() => Broken.decode('1', 1)).cause as Error).message).toBe('secret')
+    const { thrown } = thrownBy(() => Broken.decode('1', 1)) as UndecodablePayloadError
+    expect((thrown as Error).message).toBe('secret')
   })
 })

@@ -134,9 +134,9 @@ class Definition {
     if (version === this.#version || this.#options.upcast === undefined) return payload
     try {
       return this.#options.upcast(payload, version)
-    } catch (cause) {
+    } catch (thrown) {
       throw new UndecodablePayloadError(this.#eventType, `upcast() from version ${version} threw an error`, {
-        cause,
+        thrown,
       })
     }
   }
@@ -193,8 +193,8 @@ class Definition {
     let derived: string | undefined
     try {
       derived = derive(payload())
-    } catch (cause) {
-      throw new InvalidEventError(field, `${field}() threw an error`, { eventType: this.#eventType, cause })
+    } catch (thrown) {
+      throw new InvalidEventError(field, `${field}() threw an error`, { eventType: this.#eventType, thrown })
     }
     if (derived !== undefined || field === 'tenantId') return derived
     throw new InvalidEventError(field, `${field}() returned undefined`, { eventType: this.#eventType })

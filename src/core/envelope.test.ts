@@ -312,8 +312,9 @@ describe('JSON', () => {
 })
 
 describe('printing an envelope', () => {
-  it('shows neither the payload nor the user id', () => {
-    const envelope = EventEnvelope.create({ ...full, payload: { card: '4111' } })
+  it('shows neither the payload, nor the values of headers, nor the user id', () => {
+    const headers = { authorization: 'Bearer 4111' }
+    const envelope = EventEnvelope.create({ ...full, headers, payload: { card: '4111' } })
     for (const shown of [
       inspect(envelope),
       inspect([{ envelope }], { depth: 9 }),
@@ -322,6 +323,7 @@ describe('printing an envelope', () => {
       expect(shown).not.toMatch(/4111|u-4711/)
       expect(shown).toContain('[hidden, 15 bytes]')
       expect(shown).toContain('order.placed')
+      expect(shown).toContain('authorization')
     }
   })
 })

@@ -186,7 +186,7 @@ export class EventEnvelope<T = unknown> {
     return toEnvelopeJson(this, this.#bytes ?? { value: this.#decodeText(undefined) })
   }
 
-  /** What console.log shows: no payload, no user id. */
+  /** What console.log shows: no payload, no header's value, no user id. */
   [INSPECT](
     _depth: number,
     options: unknown,
@@ -196,7 +196,7 @@ export class EventEnvelope<T = unknown> {
     const shown = {
       ...fields,
       occurredAt: this.occurredAt,
-      headers: { ...this.headers },
+      headers: Object.keys(this.headers),
       metadata: redacted(this.metadata),
       payload: `[hidden, ${payloadSize} bytes]`,
     }

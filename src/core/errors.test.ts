@@ -60,7 +60,20 @@ describe('every error', () => {
     expect('cause' in new errors.CommitUnknownError()).toBe(false)
     const cause = new Error('reset')
     expect(new errors.CommitUnknownError(cause).cause).toBe(cause)
-    expect(new errors.InvalidPayloadError('$', 'x', { cause }).cause).toBe(cause)
+  })
+
+  it('keeps what code of the application threw where no logger finds it', () => {
+    const thrown = new Error('card 4111')
+    for (const error of [
+      new errors.InvalidPayloadError('$', 'x', { thrown }),
+      new errors.InvalidEventError('aggregateId', 'x', { thrown }),
+      new errors.UndecodablePayloadError('a', 'x', { thrown }),
+    ]) {
+      expect(error.thrown).toBe(thrown)
+      expect(error.message).toContain('`thrown`')
+      expect(inspect(error) + JSON.stringify(error)).not.toContain('4111')
+    }
+    expect('thrown' in new errors.InvalidPayloadError('$', 'x')).toBe(false)
   })
 })
 

@@ -68,6 +68,10 @@ export function mergeMetadata(
   return createMetadata(merged ?? base)
 }
 
+export function isMetadata(value: object): value is EventMetadata {
+  return value instanceof Metadata
+}
+
 /** A plain copy that may be printed. */
 export function redacted(metadata: EventMetadata): EventMetadata {
   return metadata.userId === undefined ? { ...metadata } : { ...metadata, userId: '[redacted]' }

@@ -21,8 +21,8 @@ export function applySchema(schema: StandardSchemaV1, value: unknown, eventType:
 function validate(schema: StandardSchemaV1, value: unknown, eventType: string) {
   try {
     return schema['~standard'].validate(value)
-  } catch (cause) {
-    throw new UndecodablePayloadError(eventType, 'its schema threw an error', { cause })
+  } catch (thrown) {
+    throw new UndecodablePayloadError(eventType, 'its schema threw an error', { thrown })
   }
 }
 

@@ -176,7 +176,7 @@ class JsonWriter {
     return this.#refuse(`${kind} has no JSON form: convert the value`)
   }
 
-  #refuse(reason: string, cause?: unknown): never {
-    throw new InvalidPayloadError(formatPath(this.#keys.slice(0, this.#depth)), reason, { cause })
+  #refuse(reason: string, thrown?: unknown): never {
+    throw new InvalidPayloadError(formatPath(this.#keys.slice(0, this.#depth)), reason, { thrown })
   }
 }

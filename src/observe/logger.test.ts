@@ -1,6 +1,16 @@
 import pino from 'pino'
 import { describe, expect, it } from 'vitest'
-import { errorFields, jsonLogger, type Logger, logs, silentLogger, withFields } from './logger.js'
+import { EventEnvelope } from '../core/envelope.js'
+import {
+  errorFields,
+  jsonLogger,
+  type LogFields,
+  type Logger,
+  logs,
+  silentLogger,
+  unfailing,
+  withFields,
+} from './logger.js'
 
 function capture(options: Omit<NonNullable<Parameters<typeof jsonLogger>[0]>, 'write'> = {}) {
   const lines: string[] = []
@@ -104,6 +114,60 @@ describe('the logger port', () => {
   })
 })
 
+describe('a logger that is given to an outbox', () => {
+  const event = EventEnvelope.create({
+    eventType: 'card.charged',
+    payload: { card: '4111' },
+    headers: { authorization: '4711' },
+    metadata: { userId: '0815', correlationId: 'c-1' },
+  })
+
+  it('gets the ids of an event among the fields, wherever it stands, and never its data', () => {
+    const lines: string[] = []
+    const logger = unfailing(pino({}, { write: (line: string) => void lines.push(line) }))
+    const fields = { event, metadata: event.metadata, deep: { list: [1, event], other: { event } } }
+    logger.info(fields, 'an event')
+    expect(lines.join()).not.toMatch(/4111|4711|0815/)
+    const ids = { eventId: event.eventId, eventType: 'card.charged', correlationId: 'c-1' }
+    expect(JSON.parse(lines[0] ?? '')).toMatchObject({
+      event: ids,
+      metadata: { userId: '[redacted]', correlationId: 'c-1' },
+      deep: { list: [1, ids], other: { event: ids } },
+    })
+    expect(fields.deep.list[1]).toBe(event)
+  })
+
+  it('gets everything else as it is, without a copy', () => {
+    const seen: LogFields[] = []
+    const note = (fields: LogFields) => void seen.push(fields)
+    const logger = unfailing({ debug: note, info: note, warn: note, error: note })
+    const circular: Record<string, unknown> = {
+      when: new Date(),
+      error: new Error('no'),
+      list: [1, { a: 2 }],
+    }
+    circular.self = circular
+    for (const level of ['debug', 'info', 'warn', 'error'] as const) logger[level](circular, 'x')
+    expect(seen.map((one) => one === circular)).toEqual([true, true, true, true])
+  })
+
+  it('may throw, also when it is asked for its level or its fields are hostile', () => {
+    const broken = () => {
+      throw new Error('disk full')
+    }
+    const logger = unfailing({
+      debug: broken,
+      info: broken,
+      warn: broken,
+      error: broken,
+      isLevelEnabled: broken,
+    })
+    const hostile = Object.defineProperty({}, 'x', { enumerable: true, get: broken })
+    expect(() => logger.error(hostile as LogFields, 'x')).not.toThrow()
+    expect(logs(logger, 'debug')).toBe(true)
+  })
+})
+
 describe('withFields', () => {
   it('adds its fields to every line; what the line says itself goes first', () => {
     const { lines, logger } = capture()
@@ -136,6 +200,12 @@ describe('errorFields', () => {
     const { error_message: message } = errorFields(new Error(`a\u0000b${'x'.repeat(10_000)}`))
     expect(message).toHaveLength(500)
     expect(message).not.toContain('\u0000')
+  })
+
+  it('escapes what a terminal obeys, and JSON leaves as it is', () => {
+    expect(errorFields(new Error('a\u009b31mred\u007f\u2028b')).error_message).toBe(
+      'a\\u009b31mred\\u007f\\u2028b',
+    )
   })
 
   it('shows only what redact lets through, which sees the message before it is cut', () => {

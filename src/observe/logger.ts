@@ -1,3 +1,5 @@
+import { EventEnvelope } from '../core/envelope.js'
+import { isMetadata, redacted } from '../core/metadata.js'
 import { describeError, escapeUnprintable, sanitizeText } from '../core/text.js'
 
 export type LogFields = Readonly<Record<string, unknown>>
@@ -76,9 +78,9 @@ export function errorFields(thrown: unknown, redact?: Redact): LogFields {
   return { error: name, error_message: loggable(message, redact) }
 }
 
-/** A message as a log may hold it. */
+/** A message as a log may hold it. Not every logger escapes what JSON leaves alone and terminals obey. */
 export function loggable(message: string, redact?: Redact): string {
-  return sanitizeText(redact ? safely(redact, message) : message, 500)
+  return sanitizeText(escapeUnprintable(redact ? safely(redact, message) : message), 500)
 }
 
 function safely(redact: Redact, message: string): string {
@@ -90,11 +92,14 @@ function safely(redact: Redact, message: string): string {
   }
 }
 
-/** A logger that cannot throw: what the outbox does must not depend on it. */
+/**
+ * A logger that cannot throw: what the outbox does must not depend on it. A handler that logs its event logs the ids of it,
+ * not the payload, and no user id: JSON would hold everything.
+ */
 export function unfailing(logger: Logger): Logger {
   const at = (level: LogLevel) => (fields: LogFields, message: string) => {
     try {
-      logger[level](fields, message)
+      logger[level](presentable(fields, DEEPEST) as LogFields, message)
     } catch {}
   }
   return {
@@ -110,4 +115,36 @@ export function unfailing(logger: Logger): Logger {
       }
     },
   }
+}
+
+const DEEPEST = 4
+
+/** The same object when there is no event in it. */
+function presentable(value: unknown, depth: number): unknown {
+  if (typeof value !== 'object' || value === null || depth === 0) return value
+  if (value instanceof EventEnvelope) return idsOf(value)
+  if (isMetadata(value)) return redacted(value)
+  if (Array.isArray(value))
+    return changed(
+      value,
+      value.map((item) => presentable(item, depth - 1)),
+    )
+  const prototype: unknown = Object.getPrototypeOf(value)
+  if (prototype !== Object.prototype && prototype !== null) return value
+  let copy: Record<string, unknown> | undefined
+  for (const [name, field] of Object.entries(value)) {
+    const shown = presentable(field, depth - 1)
+    if (shown === field) continue
+    copy ??= { ...value }
+    copy[name] = shown
+  }
+  return copy ?? value
+}
+
+function changed(list: readonly unknown[], shown: readonly unknown[]): readonly unknown[] {
+  return shown.some((item, at) => item !== list[at]) ? shown : list
+}
+
+function idsOf({ eventId, eventType, aggregateType, aggregateId, metadata }: EventEnvelope) {
+  return { eventId, eventType, aggregateType, aggregateId, correlationId: metadata.correlationId }
 }

@@ -1,9 +1,19 @@
-import { errorFields } from '../observe/logger.js'
+import type { Clock, Timer } from '../core/clock.js'
+import { known, whole } from '../core/settings.js'
+import { describeError } from '../core/text.js'
+import type { Janitor } from '../poller/janitor.js'
+import type { LeaseKeeper } from '../poller/lease-keeper.js'
+import type { Poller } from '../poller/poller.js'
 import type { StoreStats } from '../store.js'
 
-/** What a health check shows. `ok` is false when any problem is listed. */
+/** What a health check shows. It never rejects because something is wrong. */
 export interface Health {
+  /** No problem is listed. */
   readonly ok: boolean
+  /** False when only a restart of the process helps: for a liveness probe. A database or broker that is down is no such thing. */
+  readonly live: boolean
+  /** It is started and the store answers: for a readiness probe. */
+  readonly ready: boolean
   readonly started: boolean
   /** The store answered just now. */
   readonly storeReachable: boolean
@@ -13,7 +23,45 @@ export interface Health {
   readonly dead: number | null
   /** Ids of events whose handlers have not returned for `stuckAfterMs`. */
   readonly stuck: readonly string[]
-  readonly problems: readonly string[]
+  /** Relays that wait for their broker. */
+  readonly waitingRelays: readonly WaitingRelay[]
+  readonly problems: readonly HealthProblem[]
+}
+
+export interface WaitingRelay {
+  readonly name: string
+  readonly sinceMs: number
+}
+
+export interface HealthProblem {
+  /** Stable; the message is not. */
+  readonly code: HealthCode
+  readonly message: string
+}
+
+export type HealthCode = keyof typeof HEALTH_EFFECTS
+
+/** What a problem takes away; the others are for somebody to look at. */
+export const HEALTH_EFFECTS = {
+  POLLER_STALLED: 'live',
+  NOT_STARTED: 'ready',
+  STOPPING: 'ready',
+  STORE_UNREACHABLE: 'ready',
+  CLAIMS_LATE: null,
+  HANDLERS_STUCK: null,
+  HANDLERS_DIFFER: null,
+  BROKER_UNREACHABLE: null,
+  LAG: null,
+  DEAD_LETTERS: null,
+} as const
+
+export interface HealthOptions {
+  /** So long the store may take to answer. Default 2,000. */
+  readonly timeoutMs?: number
+  /** Events that wait longer than this are a problem. Default: however long. */
+  readonly maxLagMs?: number
+  /** More dead events than this are a problem. Default: however many. */
+  readonly maxDead?: number
 }
 
 export interface OutboxStats {
@@ -27,36 +75,111 @@ export interface OutboxStats {
   readonly oldestLagMs: number
 }
 
-interface Signs {
-  readonly started: boolean
-  stats(): Promise<StoreStats>
-  readonly lastClaimAgoMs: number | null
-  readonly claimIsLateAfterMs: number
-  readonly stuck: readonly string[]
-  /** Event types for which live instances have different handlers. */
-  readonly differences: readonly string[]
+interface MonitorOptions {
+  readonly store: { stats(): Promise<StoreStats> }
+  readonly clock: Clock
+  readonly pollIntervalMs: number
+  state(): 'started' | 'stopping' | 'stopped'
+  readonly poller: Pick<Poller, 'lastClaimAt' | 'turnedAt'>
+  /** What is claimed and waits in memory: then nothing more need be claimed. */
+  readonly cold: { readonly length: number }
+  readonly keeper: Pick<LeaseKeeper, 'stuck'>
+  readonly janitor: Pick<Janitor, 'differences'>
 }
 
-export async function checkHealth(signs: Signs): Promise<Health> {
-  const { started, lastClaimAgoMs, stuck, differences } = signs
-  const problems: string[] = []
-  const stats = await signs.stats().catch((error: unknown) => {
-    problems.push(`the store does not answer: ${errorFields(error).error}`)
-    return null
-  })
-  if (lastClaimAgoMs !== null && lastClaimAgoMs > signs.claimIsLateAfterMs) {
-    problems.push(`the poller has not claimed for ${lastClaimAgoMs} ms`)
+/** A poller goes round every few intervals, and a statement that takes long is broken off before this. */
+const STALLED = { intervals: 4, moreMs: 60_000 }
+const LATE = { intervals: 3, moreMs: 1_000 }
+
+/** Looks at an outbox whenever somebody asks. */
+export class HealthMonitor {
+  readonly #options: MonitorOptions
+  /** However many ask: a store that does not answer is not asked again meanwhile. */
+  #asking: Promise<StoreStats> | null = null
+
+  constructor(options: MonitorOptions) {
+    this.#options = options
   }
-  if (stuck.length > 0) problems.push(`${stuck.length} handlers have not returned for a long time`)
-  for (const type of differences) problems.push(`live instances have different handlers for ${type}`)
-  return {
-    ok: problems.length === 0,
-    started,
-    storeReachable: stats !== null,
-    lastClaimAgoMs,
-    oldestLagMs: stats?.oldestLagMs ?? null,
-    dead: stats?.dead ?? null,
-    stuck,
-    problems,
+
+  async check(options: HealthOptions, waitingRelays: readonly WaitingRelay[]): Promise<Health> {
+    known('', options, ['timeoutMs', 'maxLagMs', 'maxDead'])
+    const timeoutMs = whole('timeoutMs', options.timeoutMs, 2_000, 1)
+    const maxLagMs = whole('maxLagMs', options.maxLagMs, Number.MAX_SAFE_INTEGER, 0)
+    const maxDead = whole('maxDead', options.maxDead, Number.MAX_SAFE_INTEGER, 0)
+    const problems: HealthProblem[] = []
+    const add = (code: HealthCode, message: string) => void problems.push({ code, message })
+    const stats = await this.#stats(timeoutMs).catch((error: unknown) => {
+      add('STORE_UNREACHABLE', `the store does not answer: ${reasonOf(error)}`)
+      return null
+    })
+    const { state, keeper, janitor } = this.#options
+    const lastClaimAgoMs = this.#lookAtPoller(add)
+    const stuck = [...new Set(keeper.stuck().map(({ event }) => event.eventId))]
+    if (stuck.length > 0) add('HANDLERS_STUCK', `${stuck.length} handlers have not returned for a long time`)
+    for (const type of janitor.differences)
+      add('HANDLERS_DIFFER', `live instances have different handlers for ${type}`)
+    for (const { name, sinceMs } of waitingRelays) {
+      add('BROKER_UNREACHABLE', `the relay ${name} has waited for its broker for ${sinceMs} ms`)
+    }
+    if (stats && stats.oldestLagMs > maxLagMs) add('LAG', `an event has been due for ${stats.oldestLagMs} ms`)
+    if (stats && stats.dead > maxDead) add('DEAD_LETTERS', `${stats.dead} events are dead`)
+    const isFree = (effect: 'live' | 'ready') => !problems.some(({ code }) => HEALTH_EFFECTS[code] === effect)
+    return {
+      ok: problems.length === 0,
+      live: isFree('live'),
+      ready: isFree('live') && isFree('ready'),
+      started: state() === 'started',
+      storeReachable: stats !== null,
+      lastClaimAgoMs,
+      oldestLagMs: stats?.oldestLagMs ?? null,
+      dead: stats?.dead ?? null,
+      stuck,
+      waitingRelays,
+      problems,
+    }
   }
+
+  /** Returns how long ago the last claim was. */
+  #lookAtPoller(add: (code: HealthCode, message: string) => void): number | null {
+    const { clock, pollIntervalMs, poller, cold } = this.#options
+    const state = this.#options.state()
+    if (state === 'stopping') add('STOPPING', 'the outbox is stopping')
+    if (state === 'stopped') add('NOT_STARTED', 'the outbox is not started')
+    if (state !== 'started') return null
+    const now = clock.monotonic()
+    const after = ({ intervals, moreMs }: typeof LATE) => pollIntervalMs * intervals + moreMs
+    const ago = Math.round(now - poller.lastClaimAt)
+    if (ago > after(LATE) && cold.length === 0) add('CLAIMS_LATE', `the poller has not claimed for ${ago} ms`)
+    const still = poller.turnedAt === null ? 0 : Math.round(now - poller.turnedAt)
+    if (still > after(STALLED)) add('POLLER_STALLED', `the poller has not moved for ${still} ms`)
+    return ago
+  }
+
+  async #stats(timeoutMs: number): Promise<StoreStats> {
+    const { store, clock } = this.#options
+    this.#asking ??= store.stats().finally(() => {
+      this.#asking = null
+    })
+    // Whoever has waited in vain does not look at it any more.
+    this.#asking.catch(() => {})
+    let timer: Timer | undefined
+    const late = new Promise<never>((_, reject) => {
+      const giveUp = () => reject(new Error(`nothing within ${timeoutMs} ms`))
+      timer = clock.setTimer(giveUp, timeoutMs)
+      timer.unref?.()
+    })
+    try {
+      return await Promise.race([this.#asking, late])
+    } finally {
+      timer?.cancel()
+    }
+  }
+}
+
+/** Without the text of a driver: it may name hosts and users. */
+function reasonOf(error: unknown): string {
+  const { code } = Object(error) as { readonly code?: unknown }
+  const { name, message } = describeError(error)
+  if (name === 'Error' && message.startsWith('nothing within')) return message
+  return typeof code === 'string' ? `${name} ${code}` : name
 }

@@ -18,7 +18,7 @@ import { Poller } from '../poller/poller.js'
 import type { EventStore, InstanceRecord, Ring, Settlement } from '../store.js'
 import { announceDead } from './announce-dead.js'
 import { gauge } from './gauges.js'
-import { checkHealth, type Health, type OutboxStats } from './health.js'
+import { HealthMonitor, type OutboxStats } from './health.js'
 import { Pauses } from './pauses.js'
 import { Publisher } from './publisher.js'
 import type { Settings } from './settings.js'
@@ -52,6 +52,7 @@ export class Machinery<Client> {
   readonly poller: Poller
   readonly publisher: Publisher<Client>
   readonly pauses: Pauses
+  readonly health: HealthMonitor
   readonly #counters = { done: 0, failed: 0, dead: 0 }
   /** What the registry knows of them. */
   #flushed = { done: 0, failed: 0, dead: 0 }
@@ -135,6 +136,14 @@ export class Machinery<Client> {
       dispatcher: this.#dispatcher,
       poller: this.poller,
       doorbell: this.#doorbell,
+    })
+    this.health = new HealthMonitor({
+      ...common,
+      state: () => (this.#stopping ? 'stopping' : this.#started ? 'started' : 'stopped'),
+      poller: this.poller,
+      cold: this.#cold,
+      keeper: this.#keeper,
+      janitor: this.#janitor,
     })
   }
 
@@ -228,19 +237,6 @@ export class Machinery<Client> {
       failed: stats.counters.failed - this.#flushed.failed + this.#counters.failed,
       oldestLagMs: stats.oldestLagMs,
     }
-  }
-
-  health(): Promise<Health> {
-    const { clock, pollIntervalMs } = this.#settings
-    const started = this.#started && !this.#stopping
-    return checkHealth({
-      started,
-      stats: () => this.#store.stats(),
-      lastClaimAgoMs: started ? Math.round(clock.monotonic() - this.poller.lastClaimAt) : null,
-      claimIsLateAfterMs: this.#cold.length === 0 ? pollIntervalMs * 3 + 1_000 : Number.POSITIVE_INFINITY,
-      stuck: [...new Set(this.#keeper.stuck().map(({ event }) => event.eventId))],
-      differences: this.#janitor.differences,
-    })
   }
 
   /** Until everything that is in memory is handled and written. */

@@ -5,6 +5,7 @@ import type { Clock, Timer } from '../core/clock.js'
 import { hasNewId, type PublishableEvent, toEnvelope } from '../core/domain-event.js'
 import type { EventEnvelope } from '../core/envelope.js'
 import { DuplicateEventError, InvalidSettingError } from '../core/errors.js'
+import { hideValues } from '../core/hide-values.js'
 import { known } from '../core/settings.js'
 import type { BoundedQueue } from '../dispatcher/bounded-queue.js'
 import { Delivery } from '../dispatcher/delivery.js'
@@ -145,7 +146,7 @@ export class Publisher<Client> {
       else return { ids, pending: await this.#appendNow(client, rows, pending, options) }
     } catch (error) {
       this.forget(pending)
-      throw error
+      throw hideValues(error, envelopes)
     }
     return { ids, pending }
   }

@@ -3,7 +3,7 @@ import type { PublishOptions } from '../bus.js'
 import type { PublishableEvent } from '../core/domain-event.js'
 import { AftercommitError, CommitUnknownError, TransactionEndedError } from '../core/errors.js'
 import type { EventId } from '../core/event-id.js'
-import { errorFields, type Logger } from '../observe/logger.js'
+import { errorFields, type Logger, type Redact } from '../observe/logger.js'
 import type { EventStore } from '../store.js'
 import type { HostedClient, Transaction, TransactionSession } from '../transaction.js'
 import type { Pending, Publisher } from './publisher.js'
@@ -15,6 +15,7 @@ export interface Shared<Client> {
   readonly store: EventStore<Client>
   readonly publisher: Publisher<Client>
   readonly logger: Logger
+  readonly redact: Redact | undefined
   /** Transactions of ORMs, by the handle that the application has. */
   readonly byHandle: WeakMap<object & Client, TransactionScope<Client>>
 }
@@ -227,7 +228,7 @@ export class TransactionScope<Client> implements Transaction<Client> {
     } catch (error) {
       this.#ledger.lostRows = true
       if (scope) scope.#ended = true
-      if (scope) runHooks(scope.#onRollback, this.#shared.logger)
+      if (scope) runHooks(scope.#onRollback, this.#shared)
       throw error
     }
   }
@@ -276,21 +277,24 @@ export class TransactionScope<Client> implements Transaction<Client> {
 
   #succeed(present: readonly Pending[], rung: boolean): void {
     this.#shared.publisher.committed(present, rung)
-    runHooks(this.#onCommit, this.#shared.logger)
+    runHooks(this.#onCommit, this.#shared)
   }
 
   /** `known`: rolled back for certain. Otherwise nobody knows, and no hook may claim to. */
   #fail(known: boolean): void {
     this.#ended = true
     void this.#quiet().then(() => this.#shared.publisher.forget(this.#ledger.pending))
-    if (known) runHooks(this.#onRollback, this.#shared.logger)
+    if (known) runHooks(this.#onRollback, this.#shared)
   }
 }
 
 /** All of them are called before the caller goes on; none of them is waited for. */
-function runHooks(hooks: readonly Hook[], logger: Logger): void {
+function runHooks(
+  hooks: readonly Hook[],
+  { logger, redact }: Pick<Shared<unknown>, 'logger' | 'redact'>,
+): void {
   const failed = (error: unknown) =>
-    logger.error(errorFields(error), 'an after-commit or after-rollback callback failed')
+    logger.error(errorFields(error, redact), 'an after-commit or after-rollback callback failed')
   for (const hook of hooks) {
     try {
       Promise.resolve(hook()).catch(failed)

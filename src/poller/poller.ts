@@ -75,6 +75,7 @@ export class Poller {
   #mayTry = 1
   /** Monotonic time of the last claim that worked, or was not needed. */
   lastClaimAt: number
+  #turnedAt: number
 
   constructor(options: PollerOptions) {
     this.#options = options
@@ -82,6 +83,12 @@ export class Poller {
     this.#alarm = new Alarm(options.clock)
     this.lastClaimAt = options.clock.monotonic()
     this.#broughtAt = this.lastClaimAt
+    this.#turnedAt = this.lastClaimAt
+  }
+
+  /** When it last went round, whatever came of it; null while it waits for room, which takes as long as handlers do. */
+  get turnedAt(): number | null {
+    return this.#waitsForRoom ? null : this.#turnedAt
   }
 
   start(): void {
@@ -153,9 +160,10 @@ export class Poller {
   }
 
   async #run(): Promise<void> {
-    const { batchSize, logger } = this.#options
+    const { batchSize, logger, clock } = this.#options
     while (this.#running) {
       this.#woken = false
+      this.#turnedAt = clock.monotonic()
       try {
         const { taken, complete } = await this.#claim(batchSize)
         if (taken > 0) this.#broughtAt = this.lastClaimAt

@@ -19,6 +19,8 @@ const PAGES = [
   'table-contract',
   'testing',
   'security',
+  'health',
+  'logging',
 ].map((name) => `docs/${name}.md`)
 
 /** A block that starts with "```ts run" is a whole program. It prints what its comments `// prints: …` say. */

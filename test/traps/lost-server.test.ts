@@ -93,7 +93,13 @@ describe('a server that', () => {
       await worker.untilHandled(await insert(admin, 'after the restart'))
       await server.kill()
       const health = await worker.ask('health')
-      expect(health).toMatchObject({ ok: false, storeReachable: false, started: true })
+      expect(health).toMatchObject({
+        ok: false,
+        live: true,
+        ready: false,
+        storeReachable: false,
+        started: true,
+      })
       await server.start()
       admin = await direct(url)
       await worker.untilHandled(await insert(admin, 'after the crash'), 20_000)

@@ -1,6 +1,22 @@
 import { formatPath, type PathSegment } from '../path.js'
 import { quoteText } from '../text.js'
-import { AftercommitError, causedBy, nameErrors } from './base.js'
+import { AftercommitError, nameErrors } from './base.js'
+
+/**
+ * What code of the application threw may quote the payload, and every logger prints a cause: so it is not one. It is not
+ * enumerable either.
+ */
+interface WithThrown {
+  readonly thrown?: unknown
+}
+
+function keepThrown(error: object, { thrown }: WithThrown): void {
+  if (thrown !== undefined) Object.defineProperty(error, 'thrown', { value: thrown, enumerable: false })
+}
+
+function seeThrown({ thrown }: WithThrown): string {
+  return thrown === undefined ? '' : " See the error's `thrown` (it may quote the payload)."
+}
 
 /** The id is empty, longer than 64 characters, or holds control characters or half a surrogate pair. */
 export class InvalidEventIdError extends AftercommitError {
@@ -23,11 +39,14 @@ export class InvalidEventError extends AftercommitError {
   }
 
   readonly field: string
+  /** What a function of the definition threw. */
+  declare readonly thrown?: unknown
 
-  constructor(field: string, reason: string, options: { eventType?: string; cause?: unknown } = {}) {
+  constructor(field: string, reason: string, options: { eventType?: string } & WithThrown = {}) {
     const whose = options.eventType === undefined ? '' : ` of event ${quoteText(options.eventType)}`
-    super('INVALID_EVENT', `Invalid ${field}${whose}: ${reason}.`, causedBy(options.cause))
+    super('INVALID_EVENT', `Invalid ${field}${whose}: ${reason}.${seeThrown(options)}`)
     this.field = field
+    keepThrown(this, options)
   }
 }
 
@@ -39,11 +58,14 @@ export class InvalidPayloadError extends AftercommitError {
 
   readonly path: string
   readonly reason: string
+  /** What a `toJSON` or a getter of the payload threw. */
+  declare readonly thrown?: unknown
 
-  constructor(path: string, reason: string, options: { cause?: unknown } = {}) {
-    super('INVALID_PAYLOAD', `Invalid payload at ${path}: ${reason}.`, causedBy(options.cause))
+  constructor(path: string, reason: string, options: WithThrown = {}) {
+    super('INVALID_PAYLOAD', `Invalid payload at ${path}: ${reason}.${seeThrown(options)}`)
     this.path = path
     this.reason = reason
+    keepThrown(this, options)
   }
 }
 
@@ -101,14 +123,16 @@ export class UndecodablePayloadError extends AftercommitError {
   }
 
   readonly eventType: string
+  /** What the schema or `upcast` threw. */
+  declare readonly thrown?: unknown
 
-  constructor(eventType: string, reason: string, options: { cause?: unknown } = {}) {
+  constructor(eventType: string, reason: string, options: WithThrown = {}) {
     super(
       'UNDECODABLE_PAYLOAD',
-      `The payload of ${quoteText(eventType)} cannot be decoded: ${reason}.`,
-      causedBy(options.cause),
+      `The payload of ${quoteText(eventType)} cannot be decoded: ${reason}.${seeThrown(options)}`,
     )
     this.eventType = eventType
+    keepThrown(this, options)
   }
 }
 

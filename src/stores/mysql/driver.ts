@@ -1,4 +1,5 @@
 import { AftercommitError } from '../../core/errors.js'
+import { hideValues } from '../../core/hide-values.js'
 
 type Listener = (...args: never[]) => void
 type Callback = (error: unknown, result: unknown) => void
@@ -61,7 +62,7 @@ export function send(connection: CoreConnection, sql: string, params?: readonly 
       options: Options,
       done: Callback,
     ) => unknown
-    const done: Callback = (error, result) => (error ? reject(error) : resolve(answerOf(result)))
+    const done: Callback = (error, result) => (error ? reject(hideValues(error)) : resolve(answerOf(result)))
     // A function of ours stands against one of the pool's, and costs time for every value.
     const typeCast = connection.config?.typeCast === true || asItIs
     const options = { sql, rowsAsArray: true, namedPlaceholders: false, typeCast } as const

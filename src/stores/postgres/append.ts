@@ -1,5 +1,6 @@
 import type { EventEnvelope } from '../../core/envelope.js'
 import { DuplicateEventError, TransactionRolledBackError } from '../../core/errors.js'
+import { hideValues } from '../../core/hide-values.js'
 import type { AppendOptions, AppendResult, AppendRow } from '../../store.js'
 import type { LateAppend, TransactionSession } from '../../transaction.js'
 import {
@@ -102,7 +103,8 @@ export function lateAppends(
       },
       explain: (error) => {
         const ids = idsThatExist(error, rows)
-        return ids.length > 0 ? new DuplicateEventError(ids) : explain(error)
+        if (ids.length > 0) return new DuplicateEventError(ids)
+        return hideValues(explain(error), rows.map(eventOf))
       },
     }
   }
@@ -128,6 +130,10 @@ function insertOf(
 
 function seqsOf(inserted: readonly Row[]): Map<string, number> {
   return new Map(inserted.map((row) => [String(row[0]), Number(row[1])]))
+}
+
+function eventOf({ event }: AppendRow): EventEnvelope {
+  return event
 }
 
 function idOf({ event }: AppendRow): string {

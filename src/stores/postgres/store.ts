@@ -6,6 +6,7 @@ import {
   TransactionEndedError,
   TransactionRolledBackError,
 } from '../../core/errors.js'
+import { hideValues } from '../../core/hide-values.js'
 import type { Limits } from '../../diagnosis.js'
 import type {
   AppendOptions,
@@ -321,11 +322,11 @@ export class PostgresStore<Client> implements EventStore<Client> {
     return (sql, params) => this.#driver.queryOn(client, sql, params).catch(this.#explain)
   }
 
-  /** Whoever forgot to migrate is told so. */
+  /** Whoever forgot to migrate is told so. The server quotes the row that it refuses. */
   readonly #reason = (error: unknown): unknown => {
     const missing = isServerError(error) && (error.code === '42P01' || error.code === '3F000')
     const ours = missing && String((error as { message?: unknown }).message).includes(this.#names.index)
-    return ours ? new StoreNotMigratedError() : error
+    return ours ? new StoreNotMigratedError() : hideValues(error)
   }
 
   readonly #explain = (error: unknown): never => {

@@ -238,7 +238,7 @@ onEveryPostgres('stats and health', (newWorld) => {
     await until(async () => (await outbox.health()).stuck.includes('o-1'))
     expect(await outbox.health()).toMatchObject({
       ok: false,
-      problems: [expect.stringContaining('1 handlers')],
+      problems: [{ code: 'HANDLERS_STUCK', message: expect.stringContaining('1 handlers') }],
     })
     await until(() => logger.lines.some((line) => /has not returned/.test(line.message)))
     held.open()

@@ -1,0 +1,63 @@
+import type { Clock } from '../core/clock.js'
+import type { EventEnvelope } from '../core/envelope.js'
+import { errorFields, type Logger, loggable, logs, type Redact } from '../observe/logger.js'
+
+interface NoteOptions {
+  readonly clock: Clock
+  readonly logger: Logger
+  readonly redact: Redact | undefined
+}
+
+/** What a consumer writes into the log, in the words of the outbox. */
+export class Notes {
+  readonly #options: NoteOptions
+
+  constructor(options: NoteOptions) {
+    this.#options = options
+  }
+
+  /** A call of a handler begins; tell by what is returned how it ended. */
+  calling(event: EventEnvelope, handler: string, attempt: number) {
+    const { clock, logger, redact } = this.#options
+    const startedAt = clock.monotonic()
+    const fields = () => ({
+      ...fieldsOf(event),
+      handler,
+      attempt,
+      duration_ms: Math.round((clock.monotonic() - startedAt) * 1000) / 1000,
+    })
+    return {
+      succeeded: () => {
+        if (logs(logger, 'info')) logger.info({ ...fields(), outcome: 'done' }, 'event handled')
+      },
+      failed: (error: unknown) =>
+        logger.warn({ ...fields(), outcome: 'failed', ...errorFields(error, redact) }, 'handler failed'),
+    }
+  }
+
+  gaveUp(event: EventEnvelope, attempt: number, error: string): void {
+    const { logger } = this.#options
+    const fields = { ...fieldsOf(event), error_message: loggable(error), attempt, outcome: 'dead' }
+    logger.error(fields, 'a message goes to the dead letters')
+  }
+
+  killing(event: EventEnvelope): void {
+    const fields = { ...fieldsOf(event), outcome: 'dead' }
+    this.#options.logger.error(fields, 'a message that its consumers do not survive goes to the dead letters')
+  }
+
+  unreadable(error: unknown): void {
+    const { logger, redact } = this.#options
+    const fields = { ...errorFields(error, redact), outcome: 'dead' }
+    logger.error(fields, 'a message that cannot be read goes to the dead letters')
+  }
+}
+
+function fieldsOf({ eventId, eventType, metadata }: EventEnvelope): Record<string, unknown> {
+  const { correlationId } = metadata
+  return {
+    event_id: eventId,
+    event_type: eventType,
+    ...(correlationId === undefined ? {} : { correlation_id: correlationId }),
+  }
+}
