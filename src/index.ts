@@ -29,7 +29,12 @@ export type {
   MetricLabels,
   MetricsExporter,
 } from './observe/metrics.js'
-export type { DeadLetterSelection, DeadLetters } from './outbox/dead-letters.js'
+export type {
+  DeadLetterCount,
+  DeadLetterOptions,
+  DeadLetterSelection,
+  DeadLetters,
+} from './outbox/dead-letters.js'
 export type { Health, OutboxStats } from './outbox/health.js'
 export type { BatchHandlerOptions } from './outbox/registration.js'
 export type {

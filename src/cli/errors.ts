@@ -6,3 +6,10 @@ export class UsageError extends AftercommitError {
     super('USAGE', message)
   }
 }
+
+/** It made sense, and cannot be done: exit code 1. */
+export class CommandError extends AftercommitError {
+  constructor(message: string) {
+    super('COMMAND_FAILED', message)
+  }
+}
