@@ -94,7 +94,7 @@ function isUnknownOption(error: unknown): boolean {
 }
 
 function unknownOption(args: readonly string[], options: Options): UsageError {
-  const shorts = Object.values(options).map(({ short }) => `-${short}`)
+  const shorts = Object.values(options).flatMap(({ short }) => (short ? [`-${short}`] : []))
   const known = [...Object.keys(options).map((name) => `--${name}`), ...shorts]
   const given = args
     .map((arg) => arg.replace(/=.*$/s, ''))
