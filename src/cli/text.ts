@@ -1,10 +1,10 @@
-/** What could move a terminal's cursor, or turn the direction of its text. */
-const UNSAFE = /[\p{Cc}\u061c\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]/gu
-
-/** Text from a database or a user, with what a terminal could obey made visible. Inside of JSON it means the same. */
+/** Text from a database or a user, with what could move a terminal's cursor made visible. */
 export function safe(text: string): string {
   return text.replace(UNSAFE, escapeUnit)
 }
+
+/** Also what turns the direction of text. Inside of JSON an escaped one means the same. */
+const UNSAFE = /[\p{Cc}\u061c\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]/gu
 
 function escapeUnit(char: string): string {
   return `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`

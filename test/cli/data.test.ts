@@ -39,7 +39,9 @@ function hidesSecrets({ stdout, stderr }: Pick<Run, 'stdout' | 'stderr'>): void 
 describe('aftercommit migrate', () => {
   it('is asked for by every command that finds no tables', async () => {
     const commands = [['list'], ['show', 'x'], ['retry', 'x'], ['discard', '--dead'], ['prune'], ['pause']]
-    for (const result of await Promise.all(commands.map((args) => run(args, { env: { DATABASE_URL: empty.url } })))) {
+    for (const result of await Promise.all(
+      commands.map((args) => run(args, { env: { DATABASE_URL: empty.url } })),
+    )) {
       expect(result).toEqual({
         code: 1,
         stdout: '',
@@ -174,7 +176,9 @@ describe('aftercommit pause and resume', () => {
     await inOrder('pause', ['pause', 'order.shipped'])
     const { stdout } = await run(['show', 'new-1', '--json'], { env })
     expect(JSON.parse(stdout).next).toBe('waits, since its type is paused: aftercommit resume order.shipped')
-    expect(JSON.parse((await run(['pause', '--json'], { env })).stdout)).toEqual({ paused: ['*', 'order.shipped'] })
+    expect(JSON.parse((await run(['pause', '--json'], { env })).stdout)).toEqual({
+      paused: ['*', 'order.shipped'],
+    })
     await inOrder('resume', ['resume'])
     expect(JSON.parse((await run(['resume', 'order.shipped', '--json'], { env })).stdout)).toEqual({
       resumed: true,

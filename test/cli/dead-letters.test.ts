@@ -92,7 +92,13 @@ describe('aftercommit retry', () => {
       { act: 'retry', count: 1, of: 1, types: { 'order.placed': 1 } },
     ])
     expect(audited(stderr)).toMatchObject([
-      { msg: 'dead letters retried', act: 'retry', event_ids: ['dead-2'], count: 1, by: expect.stringMatching(/.@./) },
+      {
+        msg: 'dead letters retried',
+        act: 'retry',
+        event_ids: ['dead-2'],
+        count: 1,
+        by: expect.stringMatching(/.@./),
+      },
     ])
     expect(await rung).toMatchObject({ channel: 'outbox_event' })
     await worker.end()
