@@ -99,7 +99,7 @@ function unknownOption(args: readonly string[], options: Options): UsageError {
   const given = args
     .map((arg) => arg.replace(/=.*$/s, ''))
     .find((arg) => /^-/.test(arg) && !known.includes(arg))
-  const guess = nearest(given ?? '', known)
+  const guess = given?.startsWith('--') ? nearest(given, known) : undefined
   return new UsageError(`There is no option '${given}'.${guess ? ` Did you mean ${guess}?` : ''} See --help.`)
 }
 

@@ -58,10 +58,7 @@ async function main([name, ...args]: readonly string[], terminal: Terminal): Pro
     terminal.write(command.help(name))
     return 0
   }
-  // Whoever read the output has seen enough: `aftercommit list | head -1`. A service that has lost its log has failed.
-  process.stdout.on('error', ({ code }: NodeJS.ErrnoException) =>
-    process.exit(code === 'EPIPE' && !command.isService ? 0 : 1),
-  )
+  isService = command.isService
   return command.run(args, { terminal, signal: interruption() })
 }
 
@@ -85,6 +82,13 @@ function complain(error: unknown, terminal: Terminal): number {
   terminal.say(line)
   return exitCode
 }
+
+let isService = false
+// Whoever read the output has seen enough: `aftercommit list | head -1`. A service that has lost its log has failed.
+process.stdout.on('error', ({ code }: NodeJS.ErrnoException) =>
+  process.exit(code === 'EPIPE' && !isService ? 0 : 1),
+)
+process.stderr.on('error', () => {})
 
 const terminal = new Terminal()
 process.exitCode = await main(process.argv.slice(2), terminal).catch((error) => complain(error, terminal))

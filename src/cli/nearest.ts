@@ -12,16 +12,18 @@ export function nearest(given: string, words: readonly string[]): string | undef
   return best
 }
 
-/** How many letters must be changed, added or taken out. */
+/** How many letters must be changed, added, taken out or swapped with their neighbour. */
 function editsBetween(from: string, to: string): number {
-  let row = Array.from({ length: to.length + 1 }, (_, at) => at)
+  const rows = [Array.from({ length: to.length + 1 }, (_, at) => at)]
+  const cell = (i: number, j: number) => rows[i]?.[j] as number
   for (let i = 1; i <= from.length; i++) {
-    const next = [i]
+    rows[i] = [i]
     for (let j = 1; j <= to.length; j++) {
-      const replaced = (row[j - 1] as number) + (from[i - 1] === to[j - 1] ? 0 : 1)
-      next.push(Math.min(replaced, (row[j] as number) + 1, (next[j - 1] as number) + 1))
+      const replaced = cell(i - 1, j - 1) + (from[i - 1] === to[j - 1] ? 0 : 1)
+      const isSwapped = i > 1 && j > 1 && from[i - 1] === to[j - 2] && from[i - 2] === to[j - 1]
+      const swapped = isSwapped ? cell(i - 2, j - 2) + 1 : replaced
+      rows[i]?.push(Math.min(replaced, swapped, cell(i - 1, j) + 1, cell(i, j - 1) + 1))
     }
-    row = next
   }
-  return row[to.length] as number
+  return cell(from.length, to.length)
 }

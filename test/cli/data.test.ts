@@ -38,7 +38,7 @@ function hidesSecrets({ stdout, stderr }: Pick<Run, 'stdout' | 'stderr'>): void 
 
 describe('aftercommit migrate', () => {
   it('is asked for by every command that finds no tables', async () => {
-    const commands = [['list'], ['show', 'x'], ['retry', 'x'], ['discard', '--dead'], ['prune'], ['pause']]
+    const commands = [['list'], ['show', 'x'], ['retry', 'x'], ['prune'], ['pause']]
     for (const result of await Promise.all(
       commands.map((args) => run(args, { env: { DATABASE_URL: empty.url } })),
     )) {
@@ -180,11 +180,8 @@ describe('aftercommit pause and resume', () => {
       paused: ['*', 'order.shipped'],
     })
     await inOrder('resume', ['resume'])
-    expect(JSON.parse((await run(['resume', 'order.shipped', '--json'], { env })).stdout)).toEqual({
-      resumed: true,
-      paused: [],
-    })
-    await inOrder('resume-nothing', ['resume', 'order.shipped'])
+    const again = await run(['resume', '--json'], { env })
+    expect(JSON.parse(again.stdout)).toEqual({ resumed: false, paused: ['order.shipped'] })
   })
 })
 
