@@ -37,9 +37,9 @@ export const DATABASE_OPTIONS = {
 } as const
 
 export interface Chosen {
-  readonly database?: string | undefined
+  readonly database: string | undefined
   readonly schema?: string | undefined
-  readonly table?: string | undefined
+  readonly table: string | undefined
 }
 
 export interface Opening {

@@ -13,10 +13,9 @@ describe('safe', () => {
 
   it('leaves JSON with the same meaning', () => {
     fc.assert(
-      fc.property(fc.json({ stringUnit: 'binary' }), (json) => {
-        expect(JSON.parse(safe(json))).toEqual(JSON.parse(json))
+      fc.property(fc.string({ unit: 'binary' }), (text) => {
+        expect(JSON.parse(safe(JSON.stringify({ [text]: text })))).toEqual({ [text]: text })
       }),
-      { numRuns: 30 },
     )
   })
 })
