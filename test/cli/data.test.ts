@@ -1,5 +1,5 @@
 import pg from 'pg'
-import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, inject, it, onTestFinished, vi } from 'vitest'
 import { postgresStore } from '../../src/stores/postgres/index.js'
 import { type FreshDatabase, freshDatabase } from '../support/database.js'
 import { expectGolden, inTerminal } from '../support/pty.js'
@@ -39,9 +39,7 @@ function hidesSecrets({ stdout, stderr }: Pick<Run, 'stdout' | 'stderr'>): void 
 describe('aftercommit migrate', () => {
   it('is asked for by every command that finds no tables', async () => {
     const commands = [['list'], ['show', 'x'], ['retry', 'x'], ['prune'], ['pause']]
-    for (const result of await Promise.all(
-      commands.map((args) => run(args, { env: { DATABASE_URL: empty.url } })),
-    )) {
+    for (const result of await Promise.all(commands.map((args) => run(args, empty.url)))) {
       expect(result).toEqual({
         code: 1,
         stdout: '',
@@ -53,16 +51,16 @@ describe('aftercommit migrate', () => {
   it('prints SQL alone that another tool can run, and then has nothing to do', async () => {
     const [all, pending] = await Promise.all([
       run(['migrate', '--print', '--dialect', 'postgres']),
-      run(['migrate', '--print', '--pending'], { env: { DATABASE_URL: empty.url } }),
+      run(['migrate', '--print', '--pending'], empty.url),
     ])
     expect(pending.stdout).toBe(all.stdout)
     const client = new pg.Client({ connectionString: empty.url })
     await client.connect()
     await client.query(all.stdout)
     await client.end()
-    const options = { env: { DATABASE_URL: empty.url } }
-    expectGolden('migrate-again', (await inTerminal(['migrate'], options)).output)
-    const left = await run(['migrate', '--print', '--pending'], options)
+    const env = { DATABASE_URL: empty.url }
+    expectGolden('migrate-again', (await inTerminal(['migrate'], { env })).output)
+    const left = await run(['migrate', '--print', '--pending'], empty.url)
     expect(left).toEqual({ code: 0, stdout: '', stderr: 'Nothing is pending.\n' })
   })
 
@@ -70,8 +68,8 @@ describe('aftercommit migrate', () => {
     await pool.query('create schema events')
     const args = ['migrate', '--schema', 'events', '--table', 'outbox']
     expect((await golden('migrate', args)).code).toBe(0)
-    expect((await run([...args, '--json'], { env })).stdout).toBe('{"applied":[]}\n')
-    expect((await run(['list', '--schema', 'events', '--table', 'outbox'], { env })).stderr).toBe(
+    expect((await run([...args, '--json'], database.url)).stdout).toBe('{"applied":[]}\n')
+    expect((await run(['list', '--schema', 'events', '--table', 'outbox'], database.url)).stderr).toBe(
       'There are no such events.\n',
     )
   })
@@ -87,7 +85,7 @@ describe('aftercommit list', () => {
 
   it('goes on behind a number, by status and type', async () => {
     const ids = async (...args: string[]) => {
-      const { code, stdout } = await run(['list', '--json', ...args], { env })
+      const { code, stdout } = await run(['list', '--json', ...args], database.url)
       expect(code).toBe(0)
       return (JSON.parse(stdout) as { eventId: string }[]).map(({ eventId }) => eventId)
     }
@@ -109,8 +107,8 @@ describe('aftercommit list', () => {
 
   it('shows payloads and headers when they are asked for, and never user ids', async () => {
     const [hidden, shown] = await Promise.all([
-      run(['list', '--json'], { env }),
-      run(['list', '--json', '--show-payload'], { env }),
+      run(['list', '--json'], database.url),
+      run(['list', '--json', '--show-payload'], database.url),
     ])
     hidesSecrets(hidden)
     const find = ({ stdout }: Run, id: string) =>
@@ -141,7 +139,14 @@ describe('aftercommit show', () => {
   })
 
   it('shows its payload when that is asked for', async () => {
-    await golden('show-payload', ['show', 'dead-1', '--show-payload'])
+    const { stdout } = await run(['show', 'dead-1', '--show-payload'], database.url)
+    expect(stdout).toContain(`  headers       {"token":"${SECRETS.header}"}
+  payload       {"note":"${SECRETS.payload}"}
+`)
+    expect(stdout).not.toContain(SECRETS.user)
+    expect((await run(['show', 'bytes-1', '--show-payload'], database.url)).stdout).toContain(
+      'as base64: AQID',
+    )
   })
 
   it('says what will happen to one that waits', async () => {
@@ -149,7 +154,7 @@ describe('aftercommit show', () => {
   })
 
   it('is one JSON value', async () => {
-    const { stdout } = await run(['show', 'new-1', '--json'], { env })
+    const { stdout } = await run(['show', 'new-1', '--json'], database.url)
     expect(JSON.parse(stdout)).toMatchObject({
       eventId: 'new-1',
       orderingKey: 'order o-1',
@@ -160,7 +165,7 @@ describe('aftercommit show', () => {
   })
 
   it('says that there is no such event', async () => {
-    expect(await run(['show', 'no\u001b[2Jthing'], { env })).toEqual({
+    expect(await run(['show', 'no\u001b[2Jthing'], database.url)).toEqual({
       code: 1,
       stdout: '',
       stderr: 'aftercommit: There is no event no\\u001b[2Jthing. It may be done and pruned.\n',
@@ -174,20 +179,22 @@ describe('aftercommit pause and resume', () => {
     const inOrder = async (name: string, args: readonly string[]) =>
       expectGolden(name, (await inTerminal(args, { env })).output, by)
     await inOrder('pause', ['pause', 'order.shipped'])
-    const { stdout } = await run(['show', 'new-1', '--json'], { env })
+    const { stdout } = await run(['show', 'new-1', '--json'], database.url)
     expect(JSON.parse(stdout).next).toBe('waits, since its type is paused: aftercommit resume order.shipped')
-    expect(JSON.parse((await run(['pause', '--json'], { env })).stdout)).toEqual({
+    expect(JSON.parse((await run(['pause', '--json'], database.url)).stdout)).toEqual({
       paused: ['*', 'order.shipped'],
     })
     await inOrder('resume', ['resume'])
-    const again = await run(['resume', '--json'], { env })
+    const again = await run(['resume', '--json'], database.url)
     expect(JSON.parse(again.stdout)).toEqual({ resumed: false, paused: ['order.shipped'] })
   })
 })
 
 describe('aftercommit prune', () => {
   it('deletes what was done long ago, by the option or by the environment', async () => {
-    const first = await run(['prune', '--json'], { env: { ...env, OUTBOX_RETENTION_DAYS: '30' } })
+    vi.stubEnv('OUTBOX_RETENTION_DAYS', '30')
+    onTestFinished(() => void vi.unstubAllEnvs())
+    const first = await run(['prune', '--json'], database.url)
     expect(JSON.parse(first.stdout)).toEqual({ pruned: 0, olderThanMs: 30 * 86_400_000, complete: true })
     await golden('prune', ['prune'])
     const { rows } = await pool.query('select event_id from outbox_event where status = 1')

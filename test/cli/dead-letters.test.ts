@@ -88,7 +88,7 @@ describe('aftercommit retry', () => {
     await worker.connect()
     await worker.query('listen outbox_event')
     const rung = new Promise((resolve) => worker.once('notification', resolve))
-    const { code, stdout, stderr } = await run(['retry', 'dead-2', '--yes', '--json'], { env })
+    const { code, stdout, stderr } = await run(['retry', 'dead-2', '--yes', '--json'], database.url)
     expect([code, JSON.parse(stdout)]).toEqual([
       0,
       { act: 'retry', count: 1, of: 1, types: { 'order.placed': 1 } },
@@ -109,7 +109,7 @@ describe('aftercommit retry', () => {
 
   it('takes as many as it has announced, batch by batch', async () => {
     await many(2_500)
-    const { code, stdout, stderr } = await run(['retry', '--type', 'many.things', '--yes'], { env })
+    const { code, stdout, stderr } = await run(['retry', '--type', 'many.things', '--yes'], database.url)
     expect([code, stdout]).toEqual([0, 'Retried 2500 dead events.\n'])
     expect(audited(stderr).map(({ count }) => count)).toEqual([1_000, 1_000, 500])
     expect(audited(stderr)[0]?.event_ids).toHaveLength(100)
@@ -124,7 +124,7 @@ describe('aftercommit retry', () => {
       create trigger wait after update on outbox_event for each statement execute function wait()`)
     const holder = await pool.connect()
     await holder.query('select pg_advisory_lock(7)')
-    const running = start(['retry', '--type', 'many.things', '--yes'], { env })
+    const running = start(['retry', '--type', 'many.things', '--yes'], env)
     await until(async () => {
       const { rows } = await pool.query(`select 1 from pg_locks where locktype = 'advisory' and not granted`)
       return rows.length > 0
@@ -165,12 +165,12 @@ const REFUSALS: readonly [args: string[], code: number, message: string][] = [
 
 it('refuses what it is not sure of, and changes nothing', async () => {
   const refused = async ([args, code, message]: (typeof REFUSALS)[number]) => {
-    const result = await run(args, { env })
+    const result = await run(args, database.url)
     expect(result).toMatchObject({ code, stdout: '' })
     expect(result.stderr.trim().split('\n').at(-1)).toContain(`aftercommit: ${message}`)
   }
   await Promise.all(REFUSALS.map(refused))
   expect(await dead()).toHaveLength(4)
-  const none = await run(['retry', '--type', 'nothing.here'], { env })
+  const none = await run(['retry', '--type', 'nothing.here'], database.url)
   expect(none).toEqual({ code: 0, stdout: 'There are no such dead events.\n', stderr: '' })
 })

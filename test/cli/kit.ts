@@ -1,6 +1,10 @@
 import { spawn } from 'node:child_process'
 import path from 'node:path'
+import { PassThrough } from 'node:stream'
 import { onTestFinished } from 'vitest'
+import type { Command } from '../../src/cli/command.js'
+import { complaintOf } from '../../src/cli/complaint.js'
+import { Terminal } from '../../src/cli/terminal.js'
 import { EventId } from '../../src/core/event-id.js'
 import { createOutbox, fixedDelay, RetryAfter, silentLogger, Unrecoverable } from '../../src/index.js'
 import type { EventStore } from '../../src/store.js'
@@ -14,15 +18,10 @@ export interface Run {
   readonly stderr: string
 }
 
-interface RunOptions {
-  readonly env?: Readonly<Record<string, string>>
-  readonly cwd?: string
-}
-
 /** The command line tool as a script has it: no terminal, nobody to be asked. Nothing of the environment but the PATH. */
-export function start(args: readonly string[], { env = {}, cwd = ROOT }: RunOptions = {}) {
+export function start(args: readonly string[], env: Readonly<Record<string, string>> = {}) {
   const child = spawn(process.execPath, [MAIN, ...args], {
-    cwd,
+    cwd: ROOT,
     env: { PATH: process.env.PATH, ...env },
     stdio: ['ignore', 'pipe', 'pipe'],
   })
@@ -34,9 +33,30 @@ export function start(args: readonly string[], { env = {}, cwd = ROOT }: RunOpti
   return { child, ended }
 }
 
-/** To its end. */
-export function run(args: readonly string[], options?: RunOptions): Promise<Run> {
-  return start(args, options).ended
+/** The same in this process, which costs less than a new one. Without a URL the environment is asked. */
+export async function run([name = '', ...args]: readonly string[], url?: string): Promise<Run> {
+  const module = await import(`../../src/cli/commands/${name}.ts`)
+  const streams = { stdin: new PassThrough(), stdout: new PassThrough(), stderr: new PassThrough(), env: {} }
+  const output = { stdout: '', stderr: '' }
+  for (const stream of ['stdout', 'stderr'] as const)
+    streams[stream].setEncoding('utf8').on('data', (text: string) => (output[stream] += text))
+  const terminal = new Terminal(streams)
+  const complain = (error: unknown) => {
+    const { line, exitCode } = complaintOf(error)
+    terminal.say(line)
+    return exitCode
+  }
+  const given = url === undefined ? args : [...args, '--database', url]
+  const work = async () =>
+    (module[name] as Command).run(given, { terminal, signal: new AbortController().signal })
+  const code = await work().catch(complain)
+  // What was written is read in the next turns.
+  await Promise.all(
+    [streams.stdout, streams.stderr].map(
+      (stream) => new Promise((resolve) => stream.on('close', resolve).end()),
+    ),
+  )
+  return { code, ...output }
 }
 
 /** Never to be seen, unless it is asked for. */

@@ -26,7 +26,6 @@ function onSqlite(): Subject {
   return { url: `sqlite:${file}`, store: store as EventStore<unknown> }
 }
 
-/** A table of its own in the database that all suites share would do as well; this is what users have. */
 async function onMysql(): Promise<Subject> {
   const server = inject('mysqlUrl') as string
   const name = `cli_${process.pid}_${Date.now()}`
@@ -52,7 +51,7 @@ describe.each(SUBJECTS)('on %s', (title, open, canRun) => {
   it.runIf(canRun)('creates tables, shows events, retries, discards, pauses and prunes', async () => {
     const { url, store } = await open()
     const call = async (...args: string[]) => {
-      const result = await run([...args, '--json'], { env: { OUTBOX_DB_URL: url } })
+      const result = await run([...args, '--json'], url)
       expect(result.stdout + result.stderr).not.toContain(SECRETS.user)
       expect(result.stdout + result.stderr).not.toContain(SECRETS.payload)
       return { code: result.code, value: result.stdout === '' ? result.stderr : JSON.parse(result.stdout) }
