@@ -105,6 +105,21 @@ describe('aftercommit list', () => {
     expect(none).toEqual([])
   })
 
+  it('goes through page after page, each event once', async () => {
+    await pool.query(`insert into outbox_event (event_id, event_type, payload, status, done_at)
+      select 'many-' || n, 'many.things', to_json(repeat('x', 100000)), n % 2, now() from generate_series(1, 450) n`)
+    const { stdout } = await run(
+      ['list', '--type', 'many.things', '--limit', '440', '--json', '--status', 'pending'],
+      database.url,
+    )
+    const all = await run(['list', '--type', 'many.things', '--limit', '440'], database.url)
+    await pool.query(`delete from outbox_event where event_type = 'many.things'`)
+    const ids = (JSON.parse(stdout) as { eventId: string }[]).map(({ eventId }) => eventId)
+    expect(ids).toEqual(Array.from({ length: 225 }, (_, n) => `many-${2 * n + 2}`))
+    expect(all.stdout.match(/many-\d+/g)).toEqual(Array.from({ length: 440 }, (_, n) => `many-${n + 1}`))
+    expect(all.stderr).toMatch(/^There are more: .* --after \d+\n$/)
+  })
+
   it('shows payloads and headers when they are asked for, and never user ids', async () => {
     const [hidden, shown] = await Promise.all([
       run(['list', '--json'], database.url),

@@ -8,8 +8,8 @@ import type { Terminal } from '../terminal.js'
 import { type Column, cut, duration, safe, table } from '../text.js'
 import { wholeNumber } from '../values.js'
 
-/** Read together: rows may hold a megabyte each. */
-const PAGE = 200
+/** Read together: few at first, then as many as their size allows, since each page may cost a look at the whole table. */
+const PAGE = { first: 100, least: 10, most: 10_000, bytes: 16 * 1_048_576 }
 const MOST = 100_000
 /** Of an error's text; `show` tells all of it. */
 const ERROR_CELLS = 200
@@ -73,8 +73,9 @@ export const list = defineCommand({
 async function* pagesOf(store: EventStore, wanted: Wanted): AsyncGenerator<readonly EventRecord[]> {
   const { statuses, eventType } = wanted
   let { afterSeq } = wanted
+  let size = PAGE.first
   for (let left = wanted.limit + 1; left > 0; ) {
-    const limit = Math.min(PAGE, left)
+    const limit = Math.min(size, left)
     const found = await Promise.all(
       statuses.map((status) => store.list({ status, eventType, afterSeq, limit })),
     )
@@ -86,7 +87,13 @@ async function* pagesOf(store: EventStore, wanted: Wanted): AsyncGenerator<reado
     if (page.length < limit) return
     left -= page.length
     afterSeq = (page.at(-1) as EventRecord).seq
+    size = nextSize(page)
   }
+}
+
+function nextSize(page: readonly EventRecord[]): number {
+  const bytes = page.reduce((sum, record) => sum + payloadKind(record).size, page.length)
+  return Math.max(PAGE.least, Math.min(PAGE.most, Math.floor((PAGE.bytes / bytes) * page.length)))
 }
 
 /** Written as it is read, so that its length does not matter. */
