@@ -107,7 +107,7 @@ describe('aftercommit list', () => {
 
   it('goes through page after page, each event once', async () => {
     await pool.query(`insert into outbox_event (event_id, event_type, payload, status, done_at)
-      select 'many-' || n, 'many.things', to_json(repeat('x', 100000)), n % 2, now() from generate_series(1, 450) n`)
+      select 'many-' || n, 'many.things', to_json(repeat('x', 20000)), n % 2, now() from generate_series(1, 450) n`)
     const { stdout } = await run(
       ['list', '--type', 'many.things', '--limit', '440', '--json', '--status', 'pending'],
       database.url,
