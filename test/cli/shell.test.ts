@@ -77,7 +77,7 @@ it('says which driver to install where there is none, and takes the one of the p
   const project = fs.mkdtempSync(path.join(os.tmpdir(), 'aftercommit-project-'))
   onTestFinished(() => fs.rmSync(project, { recursive: true, force: true }))
   // It lies beside no driver, as in a project that has installed none.
-  const home = path.join(project, 'node_modules', 'aftercommit')
+  const home = path.join(project, 'elsewhere', 'node_modules', 'aftercommit')
   fs.mkdirSync(home, { recursive: true })
   fs.symlinkSync(path.dirname(path.dirname(MAIN)), path.join(home, 'dist'))
   fs.writeFileSync(path.join(home, 'package.json'), '{"name":"aftercommit","type":"module"}')
