@@ -37,7 +37,12 @@ export type {
   TracedEvent,
   Tracer,
 } from './observe/tracing.js'
-export type { DeadLetterSelection, DeadLetters } from './outbox/dead-letters.js'
+export type {
+  DeadLetterCount,
+  DeadLetterOptions,
+  DeadLetterSelection,
+  DeadLetters,
+} from './outbox/dead-letters.js'
 export type {
   Health,
   HealthCode,

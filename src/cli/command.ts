@@ -1,5 +1,6 @@
 import { type ParseArgsConfig, parseArgs } from 'node:util'
 import { UsageError } from './errors.js'
+import { nearest } from './nearest.js'
 import type { Terminal } from './terminal.js'
 
 /** One option of a command, as it is parsed and as the help shows it. */
@@ -35,6 +36,7 @@ export interface Call<O extends Options> {
 /** One thing that can be done from a shell. */
 export interface Command {
   readonly summary: string
+  readonly isService: boolean
   help(name: string): string
   /** Resolves with the exit code. What it throws is one line on standard error. */
   run(args: readonly string[], io: Pick<Call<Options>, 'terminal' | 'signal'>): Promise<number>
@@ -44,7 +46,11 @@ export interface CommandPlan<O extends Options> {
   readonly summary: string
   /** Names of what is given without an option: `['ID']`. Default none. */
   readonly takes?: readonly string[]
+  /** What the help says in their place: `(ID | --dead)`. Default: each of them may be left out. */
+  readonly usage?: string
   readonly options: O
+  /** It runs until a signal ends it. */
+  readonly isService?: boolean
   /** More that the help says, in whole sentences. */
   readonly notes?: string
   readonly examples?: readonly string[]
@@ -57,13 +63,10 @@ export function defineCommand<const O extends Options>(plan: CommandPlan<O>): Co
   const { summary, takes = [] } = plan
   return {
     summary,
+    isService: plan.isService ?? false,
     help: (name) => helpOf(name, plan),
     run: (args, io) => {
-      const { values, positionals } = parseArgs({
-        args: [...args],
-        options: plan.options as NonNullable<ParseArgsConfig['options']>,
-        allowPositionals: true,
-      })
+      const { values, positionals } = parsed(args, plan.options)
       if (positionals.length > takes.length) {
         throw new UsageError(`Nobody knows what to do with '${positionals[takes.length]}'. See --help.`)
       }
@@ -74,11 +77,40 @@ export function defineCommand<const O extends Options>(plan: CommandPlan<O>): Co
   }
 }
 
-function helpOf(name: string, { summary, takes = [], options, notes, examples }: CommandPlan<Options>) {
-  const names = takes.map((what) => ` [${what}]`).join('')
-  const lines = [`aftercommit ${name}: ${summary}`, '', `Usage: aftercommit ${name}${names} [options]`, '']
+function parsed(args: readonly string[], options: Options) {
+  try {
+    return parseArgs({
+      args: [...args],
+      options: options as NonNullable<ParseArgsConfig['options']>,
+      allowPositionals: true,
+    })
+  } catch (error) {
+    throw isUnknownOption(error) ? unknownOption(args, options) : error
+  }
+}
+
+function isUnknownOption(error: unknown): boolean {
+  return error instanceof TypeError && 'code' in error && error.code === 'ERR_PARSE_ARGS_UNKNOWN_OPTION'
+}
+
+function unknownOption(args: readonly string[], options: Options): UsageError {
+  const shorts = Object.values(options).flatMap(({ short }) => (short ? [`-${short}`] : []))
+  const known = [...Object.keys(options).map((name) => `--${name}`), ...shorts]
+  const given = args
+    .map((arg) => arg.replace(/=.*$/s, ''))
+    .find((arg) => /^-/.test(arg) && !known.includes(arg))
+  const guess = given?.startsWith('--') ? nearest(given, known) : undefined
+  return new UsageError(`There is no option '${given}'.${guess ? ` Did you mean ${guess}?` : ''} See --help.`)
+}
+
+function helpOf(name: string, plan: CommandPlan<Options>) {
+  const { summary, takes = [], options, notes, examples } = plan
+  const names = plan.usage ?? takes.map((what) => `[${what}]`).join(' ')
+  const usage = ['aftercommit', name, names, '[options]'].filter((word) => word !== '').join(' ')
+  const lines = [`aftercommit ${name}: ${summary}`, '', `Usage: ${usage}`]
   const flags = Object.entries(options).map(([flag, option]) => [flagOf(flag, option), helpLine(option)])
   const width = Math.max(...flags.map(([flag]) => String(flag).length))
+  if (flags.length > 0) lines.push('')
   for (const [flag, help] of flags) lines.push(...columns(`  ${String(flag).padEnd(width)}  `, String(help)))
   if (notes) lines.push('', ...columns('', notes))
   if (examples) lines.push('', 'Examples:', ...examples.map((example) => `  ${example}`))

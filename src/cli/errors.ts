@@ -15,3 +15,10 @@ export function explainUrl(what: string, error: unknown): unknown {
     `${what} is not valid. In user and password write %40 for @, %2F for / and %25 for %.`,
   )
 }
+
+/** It made sense, and cannot be done: exit code 1. */
+export class CommandError extends AftercommitError {
+  constructor(message: string) {
+    super('COMMAND_FAILED', message)
+  }
+}

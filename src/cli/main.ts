@@ -1,13 +1,33 @@
 #!/usr/bin/env node
-import { AftercommitError } from '../core/errors.js'
-import { describeError } from '../core/text.js'
+import { VERSION } from '../outbox/version.js'
 import type { Command } from './command.js'
+import { demo } from './commands/demo.js'
+import { discard } from './commands/discard.js'
+import { list } from './commands/list.js'
+import { migrate } from './commands/migrate.js'
+import { pause } from './commands/pause.js'
+import { prune } from './commands/prune.js'
 import { relay } from './commands/relay.js'
+import { resume } from './commands/resume.js'
+import { retry } from './commands/retry.js'
+import { show } from './commands/show.js'
+import { complaintOf } from './complaint.js'
 import { UsageError } from './errors.js'
+import { nearest } from './nearest.js'
 import { Terminal } from './terminal.js'
-import { safe, withoutPasswords } from './text.js'
 
-const COMMANDS: Readonly<Record<string, Command>> = { relay }
+const COMMANDS: Readonly<Record<string, Command>> = {
+  demo,
+  migrate,
+  list,
+  show,
+  retry,
+  discard,
+  prune,
+  pause,
+  resume,
+  relay,
+}
 
 const HELP = `aftercommit: transactional outbox
 
@@ -18,22 +38,36 @@ ${Object.entries(COMMANDS)
   .map(([name, { summary }]) => `  ${name.padEnd(10)} ${summary}`)
   .join('\n')}
 
-aftercommit <command> --help tells more.
+aftercommit <command> --help tells more; aftercommit --version tells which one this is.
 Exit codes: 0 done, 1 failed, 2 wrong usage.
 `
 
+const HELPS = ['--help', '-h', 'help']
+
 async function main([name, ...args]: readonly string[], terminal: Terminal): Promise<number> {
-  if (name === undefined || name === '--help' || name === '-h' || name === 'help') {
-    terminal.write(HELP)
+  if (name === '--version' || name === '-v') {
+    terminal.print(VERSION)
+    return 0
+  }
+  if (name === undefined || HELPS.includes(name)) {
+    terminal.write(args[0] === undefined ? HELP : commandOf(args[0]).help(args[0]))
     return name === undefined ? 2 : 0
   }
-  const command = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined
-  if (!command) throw new UsageError(`There is no command '${name}'. See aftercommit --help.`)
+  const command = commandOf(name)
   if (args.includes('--help') || args.includes('-h')) {
     terminal.write(command.help(name))
     return 0
   }
+  isService = command.isService
   return command.run(args, { terminal, signal: interruption() })
+}
+
+function commandOf(name: string): Command {
+  const command = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined
+  if (command) return command
+  const guess = nearest(name, Object.keys(COMMANDS))
+  const hint = guess ? ` Did you mean ${guess}?` : ''
+  throw new UsageError(`There is no command '${name}'.${hint} See aftercommit --help.`)
 }
 
 /** The first signal asks, the second one ends the process as if nobody had listened. */
@@ -43,19 +77,18 @@ function interruption(): AbortSignal {
   return controller.signal
 }
 
-/** One line, without a stack, which says what to do. */
 function complain(error: unknown, terminal: Terminal): number {
-  const isUsage = error instanceof UsageError || isParseError(error)
-  const { name, message } = describeError(error)
-  const line = error instanceof AftercommitError || isUsage ? message : `${name}: ${message}`
-  terminal.say(`aftercommit: ${safe(withoutPasswords(line).replace(/\s*\n\s*/g, ' '))}`)
-  return isUsage ? 2 : 1
+  const { line, exitCode } = complaintOf(error)
+  terminal.say(line)
+  return exitCode
 }
 
-/** What node:util's parseArgs throws. */
-function isParseError(error: unknown): boolean {
-  return error instanceof TypeError && 'code' in error && String(error.code).startsWith('ERR_PARSE_ARGS')
-}
+let isService = false
+// Whoever read the output has seen enough: `aftercommit list | head -1`. A service that has lost its log has failed.
+process.stdout.on('error', ({ code }: NodeJS.ErrnoException) =>
+  process.exit(code === 'EPIPE' && !isService ? 0 : 1),
+)
+process.stderr.on('error', () => {})
 
 const terminal = new Terminal()
 process.exitCode = await main(process.argv.slice(2), terminal).catch((error) => complain(error, terminal))

@@ -2,6 +2,7 @@ import { createInterface } from 'node:readline/promises'
 import type { Readable, Writable } from 'node:stream'
 import { styleText } from 'node:util'
 import { UsageError } from './errors.js'
+import { safe } from './text.js'
 
 export type Style = 'bold' | 'dim' | 'red' | 'green' | 'yellow' | 'cyan'
 
@@ -22,6 +23,7 @@ export interface TerminalStreams {
 export class Terminal {
   readonly #streams: TerminalStreams
   readonly #hasColour: boolean
+  #progress: Progress | undefined
 
   constructor(streams: TerminalStreams = { ...pick(process), env: process.env }) {
     this.#streams = streams
@@ -35,11 +37,16 @@ export class Terminal {
   }
 
   get width(): number {
-    return this.#streams.stdout.columns ?? 100
+    return this.#streams.stdout.columns || 100
+  }
+
+  /** For tables: what goes to a file or a pipe is not cut. */
+  get room(): number {
+    return this.isInteractive ? this.width : Number.POSITIVE_INFINITY
   }
 
   get height(): number {
-    return this.#streams.stdout.rows ?? 40
+    return this.#streams.stdout.rows || 40
   }
 
   style(style: Style, text: string): string {
@@ -51,9 +58,9 @@ export class Terminal {
     this.write(`${text}\n`)
   }
 
-  /** One JSON text on one line, on standard output. */
+  /** One JSON text on one line, on standard output. What a terminal could obey is escaped; it means the same. */
   printJson(value: unknown): void {
-    this.print(JSON.stringify(value))
+    this.print(safe(JSON.stringify(value)))
   }
 
   write(text: string): void {
@@ -62,13 +69,16 @@ export class Terminal {
 
   /** A line for people, on standard error: it never mixes with data. */
   say(text: string): void {
+    this.#progress?.hide()
     this.#streams.stderr.write(`${text}\n`)
+    this.#progress?.draw()
   }
 
-  /** How far long work is, on standard error of a terminal; nothing elsewhere. */
-  progress(label: string, total: number): Progress {
+  /** How far long work is, on standard error of a terminal; nothing elsewhere. Without a total it counts. */
+  progress(label: string, total?: number): Progress {
     const { stderr } = this.#streams
-    return new Progress(label, total, stderr.isTTY ? stderr : undefined)
+    this.#progress = new Progress(label, total, stderr.isTTY ? stderr : undefined)
+    return this.#progress
   }
 
   /** Asks before something that cannot be undone. Where nobody can be asked, `--yes` has to be given. */
@@ -77,8 +87,12 @@ export class Terminal {
     const { stdin, stderr } = this.#streams
     if (!stdin.isTTY || !stderr.isTTY) throw new UsageError(`${question} Say so with --yes.`)
     const reader = createInterface({ input: stdin, output: stderr })
+    // Ctrl-C and Ctrl-D are a no; an answer that never comes would leave the process without an end.
+    const refused = new Promise<string>((resolve) => {
+      for (const event of ['SIGINT', 'close'] as const) reader.once(event, () => resolve(''))
+    })
     try {
-      const answer = await reader.question(`${question} [y/N] `)
+      const answer = await Promise.race([reader.question(`${question} [y/N] `).catch(() => ''), refused])
       return /^y(es)?$/i.test(answer.trim())
     } finally {
       reader.close()
@@ -91,36 +105,48 @@ const BAR = 30
 /** A bar in one line, drawn again in place. */
 export class Progress {
   readonly #label: string
-  readonly #total: number
+  readonly #total: number | undefined
   readonly #stream: Writable | undefined
   #done = 0
   #drawn = ''
+  #ended = false
 
-  constructor(label: string, total: number, stream: Writable | undefined) {
+  constructor(label: string, total: number | undefined, stream: Writable | undefined) {
     this.#label = label
     this.#total = total
     this.#stream = stream
-    this.#draw()
+    this.draw()
   }
 
   add(count: number): void {
     this.#done += count
-    this.#draw()
+    this.draw()
   }
 
   end(): void {
-    if (this.#drawn) this.#stream?.write('\r\u001b[K')
+    this.#ended = true
+    this.hide()
   }
 
-  #draw(): void {
-    if (!this.#stream) return
-    const share = this.#total === 0 ? 1 : Math.min(1, this.#done / this.#total)
-    const full = Math.round(share * BAR)
-    const bar = '█'.repeat(full) + '░'.repeat(BAR - full)
-    const text = `${this.#label} ${bar} ${Math.floor(share * 100)} % (${this.#done})`
+  /** Takes it off the screen, so that something else can be written there. */
+  hide(): void {
+    if (this.#drawn) this.#stream?.write('\r\u001b[K')
+    this.#drawn = ''
+  }
+
+  draw(): void {
+    if (!this.#stream || this.#ended) return
+    const text = `${this.#label} ${this.#state()}`
     if (text === this.#drawn) return
     this.#drawn = text
     this.#stream.write(`\r${text}\u001b[K`)
+  }
+
+  #state(): string {
+    if (this.#total === undefined) return String(this.#done)
+    const share = this.#total === 0 ? 1 : Math.min(1, this.#done / this.#total)
+    const full = Math.round(share * BAR)
+    return `${'█'.repeat(full)}${'░'.repeat(BAR - full)} ${Math.floor(share * 100)} % (${this.#done})`
   }
 }
 

@@ -2,8 +2,11 @@ export { duration } from '../core/duration.js'
 
 /** Text from a database or a user, with what could move a terminal's cursor made visible. */
 export function safe(text: string): string {
-  return text.replace(/[\p{Cc}\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]/gu, escapeUnit)
+  return text.replace(UNSAFE, escapeUnit)
 }
+
+/** Also what turns the direction of text. Inside of JSON an escaped one means the same. */
+const UNSAFE = /[\p{Cc}\u061c\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]/gu
 
 function escapeUnit(char: string): string {
   return `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`
@@ -14,18 +17,49 @@ export function withoutPasswords(text: string): string {
   return text.replace(/([a-z][\w+.-]*:\/\/)[^\s'"]*@/gi, '$1…@')
 }
 
-/** At most `width` characters; an ellipsis tells that there were more. */
+const NARROW = /^[ -~\u00a0-\u02ff]*$/
+const NO_CELL = /[\p{Mn}\p{Me}\p{Cf}]/u
+const TWO_CELLS =
+  /[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6]|\p{Emoji_Presentation}|[\u{20000}-\u{3fffd}]/u
+
+/** How many cells of a terminal it takes, near enough: wide characters take two, combining ones none. */
+export function widthOf(text: string): number {
+  if (NARROW.test(text)) return text.length
+  let width = 0
+  for (const char of text) width += NO_CELL.test(char) ? 0 : TWO_CELLS.test(char) ? 2 : 1
+  return width
+}
+
+/** At most `width` cells; an ellipsis tells that there were more. */
 export function cut(text: string, width: number): string {
-  return text.length <= width ? text : `${text.slice(0, Math.max(0, width - 1))}…`
+  // Texts may be megabytes long, and no cell is worth that many characters.
+  const start = text.length > 10 * width + 100 ? text.slice(0, 10 * width + 100) : text
+  if (start === text && widthOf(text) <= width) return text
+  let taken = ''
+  let cells = 0
+  for (const char of start) {
+    cells += widthOf(char)
+    if (cells > width - 1) break
+    taken += char
+  }
+  return width > 0 ? `${taken}…` : ''
+}
+
+function pad(text: string, width: number, right: boolean): string {
+  const space = ' '.repeat(Math.max(0, width - widthOf(text)))
+  return right ? space + text : text + space
 }
 
 export interface Column<Row> {
   readonly title: string
   readonly right?: boolean
-  /** Cut when the terminal is too narrow; one column of a table may be so. */
+  /** Cut when the terminal is too narrow; the widest of them first. */
   readonly flexible?: boolean
   cell(row: Row): string
 }
+
+/** A flexible column is not made narrower than this. */
+const LEAST = 8
 
 /** Lines of equal columns, the titles first. Cells may not hold styles: they are given by the line. */
 export function table<Row>(
@@ -35,21 +69,31 @@ export function table<Row>(
 ): string[] {
   const cells = rows.map((row) => columns.map((column) => safe(column.cell(row))))
   const widths = columns.map(({ title }, at) =>
-    Math.max(title.length, ...cells.map((line) => (line[at] as string).length)),
+    cells.reduce((most, line) => Math.max(most, widthOf(line[at] as string)), title.length),
   )
-  const flexible = columns.findIndex((column) => column.flexible)
-  const total = widths.reduce((sum, one) => sum + one, 0) + 2 * (columns.length - 1)
-  if (flexible >= 0 && total > width) {
-    widths[flexible] = Math.max(8, (widths[flexible] as number) - (total - width))
+  const isFlexible = columns.map((column) => column.flexible === true)
+  squeeze(widths, isFlexible, width - 2 * (columns.length - 1))
+  const lineOf = (line: readonly string[]) => {
+    const fitting = line.map((text, at) => {
+      const room = widths[at] as number
+      return pad(cut(text, room), room, columns[at]?.right === true)
+    })
+    return cut(fitting.join('  ').trimEnd(), width)
   }
-  const lineOf = (line: readonly string[]) =>
-    line
-      .map((text, at) => {
-        const room = widths[at] as number
-        const fitting = cut(text, room)
-        return columns[at]?.right ? fitting.padStart(room) : fitting.padEnd(room)
-      })
-      .join('  ')
-      .trimEnd()
   return [lineOf(columns.map(({ title }) => title)), ...cells.map(lineOf)]
+}
+
+/** Takes what is too much from the widest flexible column, again and again. */
+function squeeze(widths: number[], isFlexible: readonly boolean[], room: number): void {
+  let surplus = widths.reduce((sum, one) => sum + one, 0) - room
+  while (surplus > 0) {
+    const order = widths.map((_, at) => at).filter((at) => isFlexible[at] && (widths[at] as number) > LEAST)
+    order.sort((a, b) => (widths[b] as number) - (widths[a] as number))
+    const [widest, next] = order
+    if (widest === undefined) return
+    const floor = next === undefined ? LEAST : Math.max(LEAST, (widths[next] as number) - 1)
+    const taken = Math.min(surplus, (widths[widest] as number) - floor)
+    widths[widest] = (widths[widest] as number) - taken
+    surplus -= taken
+  }
 }

@@ -1,21 +1,30 @@
 import { InvalidSettingError } from '../core/errors.js'
+import { whole } from '../core/settings.js'
 import type { Logger } from '../observe/logger.js'
 import type { EventFilter, EventRecord, EventStore } from '../store.js'
 
 /** Which dead events: one by id, those of a type, or all of them. */
 export type DeadLetterSelection = string | { readonly eventType: string } | { readonly all: true }
 
+export interface DeadLetterOptions {
+  /** At most so many, those that were written first; for work in batches. Default all that are chosen. */
+  readonly limit?: number
+}
+
+export interface DeadLetterCount {
+  readonly eventType: string
+  readonly count: number
+}
+
+type DeadLetterStore = Pick<EventStore, 'list' | 'overview' | 'retryDead' | 'discardDead'>
+
 /** Events that are dead stay so until someone acts here. Each act leaves an audit line. */
 export class DeadLetters {
-  readonly #store: Pick<EventStore, 'list' | 'retryDead' | 'discardDead'>
+  readonly #store: DeadLetterStore
   readonly #logger: Logger
   readonly #onChanged: () => void
 
-  constructor(
-    store: Pick<EventStore, 'list' | 'retryDead' | 'discardDead'>,
-    logger: Logger,
-    onChanged: () => void,
-  ) {
+  constructor(store: DeadLetterStore, logger: Logger, onChanged: () => void) {
     this.#store = store
     this.#logger = logger
     this.#onChanged = onChanged
@@ -28,6 +37,15 @@ export class DeadLetters {
     return this.#store.list({ ...filter, status: 'DEAD' })
   }
 
+  /** How many there are of each type, most of them first. It counts rows, so it is not free. */
+  async counts(): Promise<readonly DeadLetterCount[]> {
+    const { types } = await this.#store.overview()
+    return types
+      .filter(({ dead }) => dead > 0)
+      .map(({ eventType, dead }) => ({ eventType, count: dead }))
+      .sort((a, b) => b.count - a.count || (a.eventType < b.eventType ? -1 : 1))
+  }
+
   /** The whole story of one event, dead or not; undefined when there is no such event. */
   async show(eventId: string): Promise<EventRecord | undefined> {
     const [record] = await this.#store.list({ eventIds: [eventId], limit: 1 })
@@ -35,8 +53,8 @@ export class DeadLetters {
   }
 
   /** Due again at once, with a fresh count of attempts. Returns the ids. */
-  async retry(selection: DeadLetterSelection): Promise<readonly string[]> {
-    const ids = await this.#store.retryDead(filterOf(selection))
+  async retry(selection: DeadLetterSelection, options: DeadLetterOptions = {}): Promise<readonly string[]> {
+    const ids = await this.#store.retryDead(filterOf(selection, options))
     this.#logger.info(
       { act: 'retry', event_ids: ids.slice(0, 100), count: ids.length },
       'dead letters retried',
@@ -46,8 +64,8 @@ export class DeadLetters {
   }
 
   /** Deletes them for good. Returns the ids. */
-  async discard(selection: DeadLetterSelection): Promise<readonly string[]> {
-    const ids = await this.#store.discardDead(filterOf(selection))
+  async discard(selection: DeadLetterSelection, options: DeadLetterOptions = {}): Promise<readonly string[]> {
+    const ids = await this.#store.discardDead(filterOf(selection, options))
     this.#logger.info(
       { act: 'discard', event_ids: ids.slice(0, 100), count: ids.length },
       'dead letters discarded',
@@ -58,7 +76,12 @@ export class DeadLetters {
   }
 }
 
-function filterOf(selection: DeadLetterSelection): EventFilter {
+function filterOf(selection: DeadLetterSelection, { limit }: DeadLetterOptions): EventFilter {
+  if (limit === undefined) return chosenBy(selection)
+  return { ...chosenBy(selection), limit: whole('limit', limit, 0, 1) }
+}
+
+function chosenBy(selection: DeadLetterSelection): EventFilter {
   if (typeof selection === 'string' && selection !== '') return { eventIds: [selection] }
   const { eventType, all, ...unknown } = (Object(selection) ?? {}) as { eventType?: unknown; all?: unknown }
   if (Object.keys(unknown).length === 0) {

@@ -29,6 +29,7 @@ function checked(values: Values): { events: string[]; name: string; batchSize: n
 
 export const relay = defineCommand({
   summary: 'sends the events of an outbox to a broker',
+  isService: true,
   options: {
     to: {
       type: 'string',

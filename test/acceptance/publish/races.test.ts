@@ -162,10 +162,16 @@ it('refuses a selection of dead letters that says nothing', async () => {
     return []
   }
   const silent = { debug() {}, info() {}, warn() {}, error() {} }
-  const letters = new DeadLetters({ list: act, retryDead: act, discardDead: act }, silent, () => {})
+  const overview = async () => ({ types: [], leases: [] })
+  const store = { list: act, overview, retryDead: act, discardDead: act }
+  const letters = new DeadLetters(store, silent, () => {})
   for (const bad of [{}, { eventType: undefined }, { type: 'x' }, { all: false }, '', undefined, null]) {
     await expect(letters.discard(bad as never)).rejects.toThrow('dead letters')
     await expect(letters.retry(bad as never)).rejects.toThrow('dead letters')
+  }
+  for (const limit of [0, -1, 1.5, Number.NaN]) {
+    await expect(letters.discard({ all: true }, { limit })).rejects.toThrow('limit')
+    await expect(letters.retry({ all: true }, { limit })).rejects.toThrow('limit')
   }
   expect(calls).toEqual([])
 })

@@ -1,0 +1,51 @@
+import { AftercommitError } from '../core/errors.js'
+import { describeError } from '../core/text.js'
+import { UsageError } from './errors.js'
+import { safe, withoutPasswords } from './text.js'
+
+export interface Complaint {
+  /** One line, without a stack, which says what to do. */
+  readonly line: string
+  readonly exitCode: 1 | 2
+}
+
+const UNREACHABLE =
+  /^(ECONNREFUSED|ECONNRESET|ENOTFOUND|EAI_AGAIN|ETIMEDOUT|EHOSTUNREACH|ENETUNREACH|EPIPE|CONNECT_TIMEOUT|CONNECTION_\w+|PROTOCOL_CONNECTION_LOST)$/
+/** Wrong user, password or database, of PostgreSQL and of MySQL. */
+const REFUSED = /^(28P01|28000|3D000|ER_ACCESS_DENIED_ERROR|ER_DBACCESS_DENIED_ERROR|ER_BAD_DB_ERROR)$/
+const NO_RIGHT = /^(42501|ER_TABLEACCESS_DENIED_ERROR|ER_PROCACCESS_DENIED_ERROR)$/
+const TOO_LATE = /timeout exceeded when trying to connect|terminated due to connection timeout/
+
+/** What went wrong, for a person at a shell. */
+export function complaintOf(error: unknown): Complaint {
+  const isUsage = error instanceof UsageError || isInvalidSetting(error) || isParseError(error)
+  const line = `aftercommit: ${safe(withoutPasswords(sentences(error, isUsage)).replace(/\s*[\r\n]\s*/g, ' '))}`
+  return { line, exitCode: isUsage ? 2 : 1 }
+}
+
+function sentences(error: unknown, isUsage: boolean): string {
+  const { name, message } = describeError(error)
+  const code = codeOf(error)
+  if (code === 'STORE_NOT_MIGRATED')
+    return 'The outbox tables are missing or too old. Run: aftercommit migrate'
+  if (error instanceof AftercommitError || isUsage) return message
+  if (UNREACHABLE.test(code) || TOO_LATE.test(message))
+    return `The server cannot be reached: ${message}. Is the address right, and does it run?`
+  if (REFUSED.test(code)) return `The database refused: ${message}. Check user, password and name in the URL.`
+  if (NO_RIGHT.test(code))
+    return `The user of the URL lacks a right: ${message}. Grant it, or use another user.`
+  return `${name}: ${message}`
+}
+
+function codeOf(error: unknown): string {
+  return typeof error === 'object' && error !== null && 'code' in error ? String(error.code) : ''
+}
+
+function isInvalidSetting(error: unknown): boolean {
+  return codeOf(error) === 'INVALID_SETTING'
+}
+
+/** What node:util's parseArgs throws. */
+function isParseError(error: unknown): boolean {
+  return error instanceof TypeError && codeOf(error).startsWith('ERR_PARSE_ARGS')
+}
