@@ -30,6 +30,7 @@ export type {
   MetricsExporter,
 } from './observe/metrics.js'
 export type { DeadLetterSelection, DeadLetters } from './outbox/dead-letters.js'
+export { type EnvironmentOptions, optionsFromEnv } from './outbox/environment.js'
 export type { Health, OutboxStats } from './outbox/health.js'
 export type { BatchHandlerOptions } from './outbox/registration.js'
 export type {

@@ -1,13 +1,23 @@
 #!/usr/bin/env node
-import { AftercommitError } from '../core/errors.js'
 import { describeError } from '../core/text.js'
 import type { Command } from './command.js'
+import { consume } from './commands/consume.js'
+import { doctor } from './commands/doctor.js'
 import { relay } from './commands/relay.js'
-import { UsageError } from './errors.js'
+import { status } from './commands/status.js'
+import { work } from './commands/work.js'
+import { reasonOf, UsageError } from './errors.js'
 import { Terminal } from './terminal.js'
 import { safe } from './text.js'
 
-const COMMANDS: Readonly<Record<string, Command>> = { relay }
+// One line a command, in the order of the help.
+const COMMANDS: Readonly<Record<string, Command>> = {
+  status,
+  work,
+  consume,
+  relay,
+  doctor,
+}
 
 const HELP = `aftercommit: transactional outbox
 
@@ -39,15 +49,19 @@ async function main([name, ...args]: readonly string[], terminal: Terminal): Pro
 /** The first signal asks, the second one ends the process as if nobody had listened. */
 function interruption(): AbortSignal {
   const controller = new AbortController()
-  for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => controller.abort())
+  const signals = ['SIGINT', 'SIGTERM'] as const
+  const ask = () => {
+    for (const signal of signals) process.off(signal, ask)
+    controller.abort()
+  }
+  for (const signal of signals) process.on(signal, ask)
   return controller.signal
 }
 
 /** One line, without a stack, which says what to do. */
 function complain(error: unknown, terminal: Terminal): number {
   const isUsage = error instanceof UsageError || isParseError(error)
-  const { name, message } = describeError(error)
-  const line = error instanceof AftercommitError || isUsage ? message : `${name}: ${message}`
+  const line = isUsage ? describeError(error).message : reasonOf(error)
   terminal.say(`aftercommit: ${safe(line.replace(/\s*\n\s*/g, ' '))}`)
   return isUsage ? 2 : 1
 }

@@ -1,0 +1,125 @@
+import { setTimeout as pause } from 'node:timers/promises'
+import { whenAborted } from '../ending.js'
+import { reasonOf } from '../errors.js'
+import type { Terminal } from '../terminal.js'
+import { cut, duration, safe } from '../text.js'
+import { History } from './history.js'
+import type { Look } from './look.js'
+import type { Observer } from './observer.js'
+import { viewOf } from './view.js'
+
+export interface WatchOptions {
+  readonly observer: Observer
+  readonly terminal: Terminal
+  readonly intervalMs: number
+  readonly signal: AbortSignal
+}
+
+/** An answer that takes longer than this is missed. */
+const PATIENCE_MS = 2_000
+const CTRL_C = '\u0003'
+
+/** A live view on the terminal's other screen, until q, Ctrl-C or the signal. What fails is shown, and tried again. */
+export async function watchLive(options: WatchOptions): Promise<void> {
+  const { observer, terminal, intervalMs } = options
+  // Whoever cannot be seen at all is told so on the usual screen.
+  const view = new LiveView(options, await observer.look())
+  const quit = new AbortController()
+  const signal = AbortSignal.any([options.signal, quit.signal])
+  const screen = terminal.screen({
+    onKey: (key) => {
+      if (key === 'q' || key === 'Q' || key === CTRL_C) quit.abort()
+    },
+    onResize: () => draw(),
+  })
+  const draw = () => screen.draw(view.lines())
+  const ticking = setInterval(draw, Math.min(intervalMs, 1_000))
+  try {
+    draw()
+    await pause(intervalMs, undefined, { signal }).catch(() => {})
+    await repeat({ ...options, signal }, async () => {
+      await view.look()
+      if (!signal.aborted) draw()
+    })
+  } finally {
+    clearInterval(ticking)
+    screen.close()
+  }
+}
+
+/** For a file, a pipe or a program: a JSON line or a block of text every interval. */
+export async function watchPlain(options: WatchOptions, print: (look: Look) => void): Promise<void> {
+  const { observer, terminal } = options
+  print(await observer.look())
+  await pause(options.intervalMs, undefined, { signal: options.signal }).catch(() => {})
+  await repeat(options, async () => {
+    try {
+      print(await observer.look())
+    } catch (error) {
+      terminal.say(`aftercommit: ${new Date().toISOString()} ${troubleOf(error)}; trying again`)
+    }
+  })
+}
+
+/** Rests as long as a look took: counting a huge backlog must not keep the database busy. */
+async function repeat({ signal, intervalMs }: WatchOptions, step: () => Promise<void>): Promise<void> {
+  const stopped = whenAborted(signal)
+  while (!signal.aborted) {
+    const began = performance.now()
+    await Promise.race([step(), stopped])
+    const rest = Math.max(intervalMs, performance.now() - began)
+    await pause(rest, undefined, { signal }).catch(() => {})
+  }
+}
+
+class LiveView {
+  readonly #options: WatchOptions
+  readonly #history = new History()
+  #look: Look
+  #error: unknown = null
+  /** When the look began that is under way. */
+  #askedAt: number | null = null
+
+  constructor(options: WatchOptions, first: Look) {
+    this.#options = options
+    this.#look = first
+    this.#history.add(first)
+  }
+
+  async look(): Promise<void> {
+    this.#askedAt = performance.now()
+    try {
+      this.#look = await this.#options.observer.look()
+      this.#error = null
+    } catch (error) {
+      this.#error = error
+    }
+    this.#askedAt = null
+    this.#history.add(this.#error === null ? this.#look : null)
+  }
+
+  lines(): string[] {
+    const { terminal, intervalMs } = this.#options
+    const { width, height } = terminal
+    const title = `aftercommit status, ${this.#look.store}, ${this.#look.at.toISOString().slice(0, 19)}Z, every ${duration(intervalMs)}, q ends it`
+    const trouble = this.#trouble()
+    const head = [
+      terminal.style('bold', cut(title, width)),
+      trouble === null ? '' : terminal.style('red', cut(trouble, width)),
+    ]
+    const style = terminal.style.bind(terminal)
+    const frame = { width, height: height - head.length, style, history: this.#history }
+    return [...head, ...viewOf(this.#look, frame)].slice(0, height)
+  }
+
+  #trouble(): string | null {
+    const waited = this.#askedAt === null ? 0 : performance.now() - this.#askedAt
+    if (this.#error !== null) return `${troubleOf(this.#error)}; trying again, below is what was last seen`
+    return waited > PATIENCE_MS ? `No answer of the database for ${duration(waited)}` : null
+  }
+}
+
+/** In one sentence that others can follow. */
+function troubleOf(error: unknown): string {
+  return safe(reasonOf(error)).replace(/\.$/, '')
+}
