@@ -3,7 +3,6 @@ import { fileURLToPath } from 'node:url'
 import { describeError } from '../core/text.js'
 import { ENVIRONMENT, optionsFromEnv } from '../outbox/environment.js'
 import type { Finding } from '../store.js'
-import { chosenUrl } from './database.js'
 import { levelFromEnv } from './log.js'
 
 /** Beyond those of the settings. */
@@ -92,11 +91,17 @@ function oddities({ poller, dispatcher, retention }: ReturnType<typeof optionsFr
   ]
 }
 
-/** Where it points, never with user, password or parameters. Throws when there is none. */
+/** Where it points, never with user, password or parameters. */
 export function checkUrl(values: { readonly database: string | undefined }): Finding {
   const check = 'url'
-  const { url, from } = chosenUrl(values)
-  const source = from === '--database' ? 'given by --database' : `from ${from}`
+  const { OUTBOX_DB_URL, DATABASE_URL } = process.env
+  const given = Object.entries({ '--database': values.database, OUTBOX_DB_URL, DATABASE_URL })
+  const [name, url] = given.find(([, one]) => one) ?? []
+  if (!name || !url) {
+    const advice = 'Give --database URL, or set OUTBOX_DB_URL or DATABASE_URL.'
+    return { check, level: 'problem', says: 'No database is named.', advice }
+  }
+  const source = name === '--database' ? 'given by --database' : `from ${name}`
   if (/^(sqlite|file):/.test(url)) return checkFile(url, source)
   if (!/^(postgres(ql)?|mysql|mariadb):\/\//.test(url)) {
     return {

@@ -3,12 +3,11 @@ import type { EventStore } from '../store.js'
 import { mysqlStore } from '../stores/mysql/index.js'
 import { postgresStore } from '../stores/postgres/index.js'
 import { type SqliteDatabase, sqliteStore } from '../stores/sqlite/index.js'
-import { type LoadedDriver, loadDriver, member } from './drivers.js'
+import { loadDriver, member } from './drivers.js'
 import { UsageError } from './errors.js'
 
 export interface Database {
   readonly store: EventStore<unknown>
-  readonly driver: Pick<LoadedDriver, 'name' | 'version'>
   close(): Promise<void>
 }
 
@@ -31,17 +30,10 @@ interface Chosen {
   readonly table: string | undefined
 }
 
-/** The URL, and who gave it. */
-export function chosenUrl({ database }: Pick<Chosen, 'database'>): { url: string; from: string } {
-  const { OUTBOX_DB_URL, DATABASE_URL } = process.env
-  const given = Object.entries({ '--database': database, OUTBOX_DB_URL, DATABASE_URL }).find(([, one]) => one)
-  if (!given) throw new UsageError(`No database. ${USAGE}`)
-  return { url: String(given[1]), from: given[0] }
-}
-
 /** Opens the database of a URL with the driver that the project has. Nothing is connected yet. */
-export async function openDatabase({ database, table }: Chosen): Promise<Database> {
-  const { url } = chosenUrl({ database })
+export async function openDatabase({ database: given, table }: Chosen): Promise<Database> {
+  const url = given ?? process.env.OUTBOX_DB_URL ?? process.env.DATABASE_URL
+  if (!url) throw new UsageError(`No database. ${USAGE}`)
   const options = table === undefined ? {} : { table }
   if (/^postgres(ql)?:\/\//.test(url)) return openPostgres(url, options)
   if (/^(mysql|mariadb):\/\//.test(url)) return openMysql(url, options)
@@ -58,32 +50,29 @@ interface Pool {
 }
 
 async function openPostgres(url: string, options: { table?: string }): Promise<Database> {
-  const driver = await loadDriver('PostgreSQL', [['pg'], ['postgres']])
-  const { name, modules } = driver
+  const { name, modules } = await loadDriver('PostgreSQL', [['pg'], ['postgres']])
   if (name === 'postgres') {
     const connect = member<(url: string, options: object) => Pool>(modules[0], 'default')
     const sql = connect(url, { max: 10, onnotice: () => {} })
-    return { driver, store: postgresStore(sql, options), close: () => sql.end() }
+    return { store: postgresStore(sql, options), close: () => sql.end() }
   }
   const pool = new (member<Make<Pool>>(modules[0], 'Pool'))({ connectionString: url, max: 10 })
   // A connection that breaks while it is idle is replaced by the pool.
   pool.on?.('error', () => {})
-  return { driver, store: postgresStore(pool, options), close: () => pool.end() }
+  return { store: postgresStore(pool, options), close: () => pool.end() }
 }
 
 async function openMysql(url: string, options: { table?: string }): Promise<Database> {
-  const driver = await loadDriver('MySQL', [['mysql2/promise']])
-  const createPool = member<(options: object) => Pool>(driver.modules[0], 'createPool')
+  const { modules } = await loadDriver('MySQL', [['mysql2/promise']])
+  const createPool = member<(options: object) => Pool>(modules[0], 'createPool')
   const pool = createPool({ uri: url.replace(/^mariadb:/, 'mysql:'), connectionLimit: 10 })
-  return { driver, store: mysqlStore(pool, options), close: () => pool.end() }
+  return { store: mysqlStore(pool, options), close: () => pool.end() }
 }
 
 async function openSqlite(url: string, options: { table?: string }): Promise<Database> {
   const file = url.startsWith('file:') ? fileURLToPath(new URL(url)) : url.replace(/^sqlite:(\/\/)?/, '')
   if (!file) throw new UsageError('The database URL names no file: sqlite:data/app.db')
-  const driver = await loadDriver('SQLite', [['better-sqlite3'], ['libsql'], ['node:sqlite']])
-  const { name, modules } = driver
+  const { name, modules } = await loadDriver('SQLite', [['better-sqlite3'], ['libsql'], ['node:sqlite']])
   const Open = member<Make<SqliteDatabase>>(modules[0], name === 'node:sqlite' ? 'DatabaseSync' : 'default')
-  const store = sqliteStore(() => new Open(file), options)
-  return { driver, store, close: () => store.close() }
+  return { store: sqliteStore(() => new Open(file), options), close: async () => {} }
 }

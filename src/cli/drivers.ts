@@ -11,6 +11,13 @@ export interface LoadedDriver {
   readonly modules: readonly Record<string, unknown>[]
 }
 
+let loaded: LoadedDriver | undefined
+
+/** The one that was loaded last, for those who tell about it. */
+export function loadedDriver(): Pick<LoadedDriver, 'name' | 'version'> {
+  return loaded ?? { name: 'none', version: null }
+}
+
 /**
  * The first of these packages that the project in the current folder has, or else one beside this package. Each name may
  * need others with it: `['redis']`, `['@nats-io/transport-node', '@nats-io/jetstream']`.
@@ -25,7 +32,8 @@ export async function loadDriver(
     const modules = await Promise.all(
       files.map((file) => import(String(file)) as Promise<Record<string, unknown>>),
     )
-    return { name: String(names[0]), version: versionOf(String(names[0]), String(files[0])), modules }
+    loaded = { name: String(names[0]), version: versionOf(String(names[0]), String(files[0])), modules }
+    return loaded
   }
   const packages = choices.map((names) => names.filter((name) => !name.startsWith('node:')).map(packageOf))
   const install = packages

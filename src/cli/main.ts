@@ -1,4 +1,5 @@
 #!/usr/bin/env node
+import { AftercommitError } from '../core/errors.js'
 import { describeError } from '../core/text.js'
 import type { Command } from './command.js'
 import { consume } from './commands/consume.js'
@@ -6,7 +7,7 @@ import { doctor } from './commands/doctor.js'
 import { relay } from './commands/relay.js'
 import { status } from './commands/status.js'
 import { work } from './commands/work.js'
-import { reasonOf, UsageError } from './errors.js'
+import { UsageError } from './errors.js'
 import { Terminal } from './terminal.js'
 import { safe } from './text.js'
 
@@ -61,7 +62,8 @@ function interruption(): AbortSignal {
 /** One line, without a stack, which says what to do. */
 function complain(error: unknown, terminal: Terminal): number {
   const isUsage = error instanceof UsageError || isParseError(error)
-  const line = isUsage ? describeError(error).message : reasonOf(error)
+  const { name, message } = describeError(error)
+  const line = error instanceof AftercommitError || isUsage ? message : `${name}: ${message}`
   terminal.say(`aftercommit: ${safe(line.replace(/\s*\n\s*/g, ' '))}`)
   return isUsage ? 2 : 1
 }

@@ -1,8 +1,8 @@
-import type { TerminalStreams } from './terminal.js'
-
 // Another screen, no cursor, no wrapping of long lines; and back.
 const ENTER = '\u001b[?1049h\u001b[?25l\u001b[?7l'
 const LEAVE = '\u001b[?7h\u001b[?25h\u001b[?1049l'
+
+type Streams = Pick<NodeJS.Process, 'stdin' | 'stdout'>
 
 export interface ScreenOptions {
   onKey(key: string): void
@@ -11,13 +11,13 @@ export interface ScreenOptions {
 
 /** The terminal's other screen, drawn as a whole. However the process ends, short of SIGKILL, the terminal is as it was. */
 export class Screen {
-  readonly #streams: Pick<TerminalStreams, 'stdin' | 'stdout'>
+  readonly #streams: Streams
   readonly #onData: (data: Buffer | string) => void
   readonly #onResize: () => void
   readonly #restore = () => this.close()
   #open = true
 
-  constructor(streams: Pick<TerminalStreams, 'stdin' | 'stdout'>, { onKey, onResize }: ScreenOptions) {
+  constructor(streams: Streams, { onKey, onResize }: ScreenOptions) {
     this.#streams = streams
     this.#onData = (data) => {
       for (const key of String(data)) onKey(key)
@@ -28,7 +28,7 @@ export class Screen {
     process.once('uncaughtExceptionMonitor', this.#restore)
     stdout.on('resize', this.#onResize)
     if (stdin.isTTY) {
-      stdin.setRawMode?.(true)
+      stdin.setRawMode(true)
       stdin.on('data', this.#onData)
       stdin.resume()
     }
@@ -51,7 +51,7 @@ export class Screen {
     stdout.write(LEAVE)
     if (!stdin.isTTY) return
     stdin.off('data', this.#onData)
-    stdin.setRawMode?.(false)
+    stdin.setRawMode(false)
     stdin.pause()
   }
 }

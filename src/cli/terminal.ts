@@ -2,7 +2,6 @@ import { createInterface } from 'node:readline/promises'
 import type { Readable, Writable } from 'node:stream'
 import { styleText } from 'node:util'
 import { UsageError } from './errors.js'
-import { Screen, type ScreenOptions } from './screen.js'
 
 export type Style = 'bold' | 'dim' | 'red' | 'green' | 'yellow' | 'cyan'
 
@@ -13,7 +12,7 @@ interface Stream extends Writable {
 }
 
 export interface TerminalStreams {
-  readonly stdin: Readable & { readonly isTTY?: boolean; setRawMode?(raw: boolean): unknown }
+  readonly stdin: Readable & { readonly isTTY?: boolean }
   readonly stdout: Stream
   readonly stderr: Stream
   readonly env: Readonly<Record<string, string | undefined>>
@@ -64,11 +63,6 @@ export class Terminal {
   /** A line for people, on standard error: it never mixes with data. */
   say(text: string): void {
     this.#streams.stderr.write(`${text}\n`)
-  }
-
-  /** The other screen of a terminal, for a live view. */
-  screen(options: ScreenOptions): Screen {
-    return new Screen(this.#streams, options)
   }
 
   /** How far long work is, on standard error of a terminal; nothing elsewhere. */

@@ -6,7 +6,8 @@ import { DATABASE_OPTIONS, openDatabase } from '../database.js'
 import { leave, whenAborted } from '../ending.js'
 import { type Close, HANDLERS_OPTION, registerHandlers } from '../handlers.js'
 import { loggerFromEnv } from '../log.js'
-import { counted, safe } from '../text.js'
+import { safe } from '../text.js'
+import { counted } from '../words.js'
 
 /** Events of types without a handler here are left alone, however old they are: others may be for them. */
 const NEVER_MS = Number.MAX_SAFE_INTEGER

@@ -2,10 +2,12 @@ import type { Finding } from '../../store.js'
 import { checkNode, checkSettings, checkUrl } from '../checks.js'
 import { defineCommand } from '../command.js'
 import { DATABASE_OPTIONS, type Database, openDatabase } from '../database.js'
+import { loadedDriver } from '../drivers.js'
 import { inTime, leave } from '../ending.js'
-import { reasonOf, UsageError } from '../errors.js'
+import { UsageError } from '../errors.js'
 import type { Terminal } from '../terminal.js'
-import { counted, safe, wrap } from '../text.js'
+import { safe } from '../text.js'
+import { counted, reasonOf, wrap } from '../words.js'
 
 /** All checks of the database together; the one of NOTIFY waits for an answer. */
 const ANSWER_MS = 30_000
@@ -41,7 +43,7 @@ async function aroundDatabase(values: Values): Promise<readonly Finding[]> {
     if (url.level === 'problem') return findings
     check = 'driver'
     database = await openDatabase(values)
-    const { name, version } = database.driver
+    const { name, version } = loadedDriver()
     findings.push({ check, level: 'ok', says: version === null ? `${name}.` : `${name} ${version}.` })
     check = 'connection'
     findings.push(...(await inTime('The database', database.store.diagnose(), ANSWER_MS)))
@@ -49,9 +51,15 @@ async function aroundDatabase(values: Values): Promise<readonly Finding[]> {
     findings.push(failure(check, error))
   } finally {
     const opened = database
-    if (opened) await leave(() => opened.close())
+    if (opened) await leave(() => closed(opened))
   }
   return findings
+}
+
+/** SQLite's connections are closed by the store. */
+async function closed({ store, close }: Database): Promise<void> {
+  await store.close()
+  await close()
 }
 
 function failure(check: string, error: unknown): Finding {

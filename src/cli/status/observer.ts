@@ -34,7 +34,10 @@ export class Observer {
   }
 
   async close(): Promise<void> {
-    await (await this.#database).close()
+    const { store, close } = await this.#database
+    // SQLite's connections are closed by the store.
+    await store.close()
+    await close()
   }
 
   async #reopen(): Promise<void> {

@@ -1,6 +1,7 @@
 import type { TypeBacklog } from '../../store.js'
 import type { Style } from '../terminal.js'
-import { type Column, counted, cut, duration, safe, table } from '../text.js'
+import { type Column, cut, duration, safe, table } from '../text.js'
+import { counted } from '../words.js'
 import { type History, sparkline } from './history.js'
 import type { InstanceLook, Look } from './look.js'
 

@@ -1,8 +1,9 @@
 import { setTimeout as pause } from 'node:timers/promises'
 import { whenAborted } from '../ending.js'
-import { reasonOf } from '../errors.js'
+import { Screen } from '../screen.js'
 import type { Terminal } from '../terminal.js'
 import { cut, duration, safe } from '../text.js'
+import { reasonOf } from '../words.js'
 import { History } from './history.js'
 import type { Look } from './look.js'
 import type { Observer } from './observer.js'
@@ -21,12 +22,12 @@ const CTRL_C = '\u0003'
 
 /** A live view on the terminal's other screen, until q, Ctrl-C or the signal. What fails is shown, and tried again. */
 export async function watchLive(options: WatchOptions): Promise<void> {
-  const { observer, terminal, intervalMs } = options
+  const { observer, intervalMs } = options
   // Whoever cannot be seen at all is told so on the usual screen.
   const view = new LiveView(options, await observer.look())
   const quit = new AbortController()
   const signal = AbortSignal.any([options.signal, quit.signal])
-  const screen = terminal.screen({
+  const screen = new Screen(process, {
     onKey: (key) => {
       if (key === 'q' || key === 'Q' || key === CTRL_C) quit.abort()
     },
