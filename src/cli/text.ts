@@ -1,3 +1,5 @@
+export { duration } from '../core/duration.js'
+
 /** Text from a database or a user, with what could move a terminal's cursor made visible. */
 export function safe(text: string): string {
   return text.replace(/[\p{Cc}\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]/gu, escapeUnit)
@@ -10,23 +12,6 @@ function escapeUnit(char: string): string {
 /** At most `width` characters; an ellipsis tells that there were more. */
 export function cut(text: string, width: number): string {
   return text.length <= width ? text : `${text.slice(0, Math.max(0, width - 1))}…`
-}
-
-const UNITS = [
-  ['d', 86_400_000],
-  ['h', 3_600_000],
-  ['min', 60_000],
-  ['s', 1_000],
-] as const
-
-/** `12 ms`, `3.4 s`, `2 h`. */
-export function duration(ms: number): string {
-  for (const [unit, size] of UNITS) {
-    if (ms < size) continue
-    const count = ms / size
-    return `${count < 10 ? Number(count.toFixed(1)) : Math.round(count)} ${unit}`
-  }
-  return `${Math.round(ms)} ms`
 }
 
 export interface Column<Row> {

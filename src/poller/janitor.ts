@@ -1,8 +1,8 @@
 import type { Clock, Timer } from '../core/clock.js'
+import { differingTypes } from '../core/differences.js'
 import { ANY_VERSION, type Routes } from '../dispatcher/routing.js'
 import { errorFields, type Logger } from '../observe/logger.js'
 import type { EventStore, SeenInstance, TypeFilter } from '../store.js'
-import { differingTypes } from './differences.js'
 import type { Poller } from './poller.js'
 
 const PRUNE_BATCH = 1_000

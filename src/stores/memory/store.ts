@@ -6,9 +6,11 @@ import { append, findPresent } from './append.js'
 import { claim, claimUnroutable } from './claim.js'
 import { MemoryClient, type Reservations } from './client.js'
 import type { MemoryDatabase } from './database.js'
+import { diagnose } from './diagnose.js'
 import { isProcessed, type Marks, markProcessed, pruneProcessed } from './inbox.js'
 import { discardDead, list, retryDead, stats } from './inspect.js'
 import { claimOrdered } from './ordered.js'
+import { overview } from './overview.js'
 import { pruneDone } from './prune.js'
 import { Registry } from './registry.js'
 import { renewIfLeased, settleIfLeased } from './settle.js'
@@ -124,11 +126,12 @@ export function memoryStoreOn(database: MemoryDatabase, options: MemoryStoreOpti
       return [...paused]
     },
     async overview() {
-      return { types: [], leases: [] }
+      await called('overview')
+      return overview(database, now())
     },
-
     async diagnose() {
-      return []
+      await called('diagnose')
+      return diagnose(this, database, now)
     },
 
     async instances(seenWithinMs) {

@@ -14,6 +14,15 @@ export const EXACT =
 /** When dead rows are due: they wait at the far end of an index, where no claim comes near them. */
 export const NEVER = "timestamp'9999-12-31 23:59:59.999999'"
 
+/** Of the events table, by the end of their names. */
+export const STATED_INDEXES = [
+  { end: '_id', on: '(event_id)', unique: true },
+  { end: '_fresh', on: '(fresh, seq)', unique: false },
+  { end: '_timed', on: '(timed_at)', unique: false },
+  { end: '_ordered', on: '(pending_key, seq)', unique: false },
+  { end: '_done', on: '(done_at)', unique: false },
+] as const
+
 /**
  * There are no partial indexes, so a virtual column each says where to find a row, and is null elsewhere.
  * `fresh`: never tried and due since its birth; found by `seq`, from a floor.
@@ -65,11 +74,7 @@ create table if not exists ${names.events} (
     or (status = 0 and available_at > created_at))) then available_at end) virtual,
   pending_key varchar(255) ${EXACT} as (case when status in (0, 2) or halts = 1 then ordering_key end) virtual,
   primary key (seq),
-  unique key ${index}_id (event_id),
-  key ${index}_fresh (fresh, seq),
-  key ${index}_timed (timed_at),
-  key ${index}_ordered (pending_key, seq),
-  key ${index}_done (done_at),
+${STATED_INDEXES.map(({ end, on, unique }) => `  ${unique ? 'unique ' : ''}key ${index}${end} ${on},`).join('\n')}
   constraint ${index}_event_type_is_empty check (event_type <> ''),
   constraint ${index}_ordering_key_is_empty check (ordering_key <> ''),
   constraint ${index}_event_id_is_empty check (event_id <> ''),

@@ -27,12 +27,14 @@ import { HostedClient, type TransactionSession } from '../../transaction.js'
 import * as appending from './append.js'
 import * as claiming from './claim.js'
 import { Connection, inPool } from './connections.js'
+import * as diagnosing from './diagnose.js'
 import { type CoreConnection, type CorePool, ignore, type Query, refusedCommit } from './driver.js'
 import { hostedQuery, isOpen, serverErrorIn } from './hosted.js'
 import * as inboxes from './inbox.js'
 import * as inspecting from './inspect.js'
 import { type Names, namesOf } from './names.js'
 import * as ordering from './ordered.js'
+import * as overviewing from './overview.js'
 import { pauseStatements } from './pauses.js'
 import * as pruning from './prune.js'
 import * as registry from './registry.js'
@@ -75,6 +77,7 @@ export class MysqlStore<Client> implements EventStore<Client> {
   readonly #source: Source<Client>
   readonly #pool: CorePool
   readonly #names: Names
+  readonly #database: string | undefined
   readonly #claims: Connection
   readonly #settles: Connection
   readonly #sql
@@ -86,6 +89,7 @@ export class MysqlStore<Client> implements EventStore<Client> {
     this.#source = source
     this.#pool = source.pool
     this.#names = namesOf(options)
+    this.#database = options.database
     this.#claims = new Connection(this.#pool)
     this.#settles = new Connection(this.#pool)
     this.#sql = {
@@ -95,6 +99,7 @@ export class MysqlStore<Client> implements EventStore<Client> {
       settles: settling.settleStatements(this.#names),
       registry: registry.registryStatements(this.#names),
       inspect: inspecting.inspectStatements(this.#names),
+      overview: overviewing.overviewStatements(this.#names),
       pauses: pauseStatements(this.#names),
       inbox: inboxes.inboxStatements(this.#names),
       prune: pruning.pruneStatements(this.#names),
@@ -225,12 +230,20 @@ export class MysqlStore<Client> implements EventStore<Client> {
     return this.paused()
   }
 
-  async overview() {
-    return { types: [], leases: [] }
+  overview() {
+    return this.#alone((query) => overviewing.overview(this.#sql.overview, query))
   }
 
-  async diagnose() {
-    return []
+  diagnose() {
+    const taken = reserved.get(this.#pool) ?? 0
+    return diagnosing.diagnose({
+      store: this,
+      query: (sql, params) => this.#alone((query) => query(sql, params)),
+      names: this.#names,
+      database: this.#database,
+      maxConnections: this.#pool.config.connectionLimit || Number.POSITIVE_INFINITY,
+      needed: taken + (this.#opened ? 0 : OWN_CONNECTIONS) + 1,
+    })
   }
 
   instances(seenWithinMs: number) {

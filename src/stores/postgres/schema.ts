@@ -31,6 +31,18 @@ insert into ${names.migrations} (version, name) values (${version}, '${name}') o
   }))
 }
 
+/** Those of the events table, besides its key. Names are not quoted. */
+export function indexesOf({
+  index,
+  events,
+}: Names): readonly { readonly name: string; readonly sql: string }[] {
+  return [
+    { name: `${index}_fresh`, on: '(seq)', where: FRESH },
+    { name: `${index}_timed`, on: '(available_at)', where: TIMED },
+    { name: `${index}_ordered`, on: '(ordering_key, seq)', where: ORDERED },
+  ].map(({ name, on, where }) => ({ name, sql: `${name} on ${events} ${on} where ${where}` }))
+}
+
 function tables(names: Names): string {
   return `
 create table if not exists ${names.migrations} (
@@ -72,9 +84,9 @@ create table if not exists ${names.events} (
   autovacuum_vacuum_insert_scale_factor = 0.2,
   autovacuum_vacuum_cost_delay = 0
 );
-create index if not exists ${names.index}_fresh on ${names.events} (seq) where ${FRESH};
-create index if not exists ${names.index}_timed on ${names.events} (available_at) where ${TIMED};
-create index if not exists ${names.index}_ordered on ${names.events} (ordering_key, seq) where ${ORDERED};
+${indexesOf(names)
+  .map(({ sql }) => `create index if not exists ${sql};`)
+  .join('\n')}
 create table if not exists ${names.instances} (
   id text collate "C" primary key,
   host text not null,

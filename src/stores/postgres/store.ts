@@ -26,6 +26,7 @@ import { HostedClient, type TransactionSession } from '../../transaction.js'
 import * as appending from './append.js'
 import * as claiming from './claim.js'
 import { behindPooler, Connection } from './connections.js'
+import * as diagnosing from './diagnose.js'
 import { Doorbell } from './doorbell.js'
 import { isServerError, type PostgresDriver, type Query, refusedCommit } from './driver.js'
 import { hostedQuery, isSameTransaction, serverErrorIn } from './hosted.js'
@@ -33,6 +34,7 @@ import { inboxStatements } from './inbox.js'
 import * as inspecting from './inspect.js'
 import { type Names, namesOf } from './names.js'
 import * as ordering from './ordered.js'
+import * as overviewing from './overview.js'
 import { pauseStatements } from './pauses.js'
 import { Pruner } from './prune.js'
 import * as registry from './registry.js'
@@ -105,6 +107,7 @@ export class PostgresStore<Client> implements EventStore<Client> {
       settles: settling.settleStatements(this.#names),
       registry: registry.registryStatements(this.#names),
       inspect: inspecting.inspectStatements(this.#names),
+      overview: overviewing.overviewStatements(this.#names),
       pauses: pauseStatements(this.#names),
       inbox: inboxStatements(this.#names),
     }
@@ -232,12 +235,22 @@ export class PostgresStore<Client> implements EventStore<Client> {
     return registry.heartbeat(this.#sql.registry, this.#doorbell.query, instance, stopped)
   }
 
-  async overview() {
-    return { types: [], leases: [] }
+  overview() {
+    return overviewing.overview(this.#sql.overview, this.#driver).catch(this.#explain)
   }
 
-  async diagnose() {
-    return []
+  diagnose() {
+    const taken = reserved.get(this.#driver.source) ?? 0
+    const own = this.capabilities.doorbell ? 3 : 2
+    return diagnosing.diagnose({
+      store: this,
+      driver: this.#driver as unknown as PostgresDriver<unknown>,
+      names: this.#names,
+      doorbell: this.capabilities.doorbell,
+      prepare: this.#options.prepare,
+      taken,
+      needed: taken + (this.#opened ? 0 : own) + 1,
+    })
   }
 
   instances(seenWithinMs: number) {

@@ -24,12 +24,14 @@ import { HostedClient, type TransactionSession } from '../../transaction.js'
 import * as appending from './append.js'
 import * as claiming from './claim.js'
 import { Connections } from './connections.js'
+import * as diagnosing from './diagnose.js'
 import { connectionOf, isDiskFailure, type SqliteDatabase, sqliteErrorIn } from './driver.js'
 import { hostedStatements, isOpen, type Statements } from './hosted.js'
 import { inboxStatements } from './inbox.js'
 import * as inspecting from './inspect.js'
 import { type Names, namesOf } from './names.js'
 import * as ordering from './ordered.js'
+import * as overviewing from './overview.js'
 import { paused, pauseStatements } from './pauses.js'
 import { prune, pruneStatements } from './prune.js'
 import * as registry from './registry.js'
@@ -67,6 +69,7 @@ export class SqliteStore<Client extends SqliteDatabase> implements EventStore<Cl
       settles: settling.settleStatements(this.#names),
       registry: registry.registryStatements(this.#names),
       inspect: inspecting.inspectStatements(this.#names),
+      overview: overviewing.overviewStatements(this.#names),
       pauses: pauseStatements(this.#names),
       inbox: inboxStatements(this.#names),
       prune: pruneStatements(this.#names),
@@ -181,12 +184,12 @@ export class SqliteStore<Client extends SqliteDatabase> implements EventStore<Cl
     })
   }
 
-  async overview() {
-    return { types: [], leases: [] }
+  overview() {
+    return this.#connections.read((db) => overviewing.overview(this.#sql.overview, db))
   }
 
-  async diagnose() {
-    return []
+  diagnose() {
+    return diagnosing.diagnose({ store: this, connections: this.#connections, names: this.#names })
   }
 
   instances(seenWithinMs: number) {

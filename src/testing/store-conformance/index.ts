@@ -13,6 +13,7 @@ import { orderingDead } from './ordering-dead.js'
 import { orderingRaces } from './ordering-races.js'
 import { orderingScan } from './ordering-scan.js'
 import { orderingSuspects } from './ordering-suspects.js'
+import { overview } from './overview.js'
 import { pause } from './pause.js'
 import { prune } from './prune.js'
 import { registry } from './registry.js'
@@ -50,6 +51,7 @@ const THEMES: readonly Theme[] = [
   orderingRaces,
   deadLetters,
   inspect,
+  overview,
   unroutable,
   pause,
   inbox,

@@ -1,11 +1,16 @@
-import { covers } from '../core/pattern.js'
-import type { InstanceRecord } from '../store.js'
+import { covers } from './pattern.js'
+
+/** An instance, as it has registered itself. */
+interface Handling {
+  /** Handler names by route. */
+  readonly handlers: Readonly<Record<string, readonly string[]>>
+}
 
 /**
  * Event types that several instances handle, but not with the same handlers: a retry on another instance would run
  * handlers that the first one did not know, or skip some. Sorted; patterns count as types of their own.
  */
-export function differingTypes(instances: readonly Pick<InstanceRecord, 'handlers'>[]): string[] {
+export function differingTypes(instances: readonly Handling[]): string[] {
   const types = new Set(instances.flatMap((one) => Object.keys(one.handlers)))
   return [...types]
     .filter((type) => new Set(instances.map((one) => namesFor(type, one)).filter(Boolean)).size > 1)
@@ -13,7 +18,7 @@ export function differingTypes(instances: readonly Pick<InstanceRecord, 'handler
 }
 
 /** The handlers of the route, as one text; empty when the instance has none. */
-function namesFor(route: string, { handlers }: Pick<InstanceRecord, 'handlers'>): string {
+function namesFor(route: string, { handlers }: Handling): string {
   const names = Object.entries(handlers).flatMap(([other, some]) => (coversRoute(other, route) ? some : []))
   return [...new Set(names)].sort().join('\n')
 }

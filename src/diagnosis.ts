@@ -1,0 +1,242 @@
+import { differingTypes } from './core/differences.js'
+import { duration } from './core/duration.js'
+import { describeError, quoteText } from './core/text.js'
+import type {
+  EventStore,
+  Finding,
+  InstanceLeases,
+  SeenInstance,
+  StoreOverview,
+  TypeBacklog,
+} from './store.js'
+
+/** What one check has seen. */
+export type Verdict = Omit<Finding, 'check'>
+
+export interface Check {
+  readonly check: string
+  look(): Verdict | Promise<Verdict>
+}
+
+/** From when on something counts as too long. */
+export interface Limits {
+  readonly clockMs: number
+  readonly transactionMs: { readonly warning: number; readonly problem: number }
+  readonly lagMs: { readonly warning: number; readonly problem: number }
+  /** A lease that ran out so long ago should have been taken over. */
+  readonly lostMs: number
+  /** An instance that was not seen for so long is gone. */
+  readonly aliveMs: number
+}
+
+export const LIMITS: Limits = {
+  clockMs: 5_000,
+  transactionMs: { warning: 300_000, problem: 3_600_000 },
+  lagMs: { warning: 60_000, problem: 3_600_000 },
+  lostMs: 300_000,
+  aliveMs: 60_000,
+}
+
+const REGISTERED_MS = 7 * 24 * 3_600_000
+/** An overview names no more types than that. */
+export const MOST_TYPES = 1_000
+const MOST_NAMES = 5
+
+export function ok(says: string): Verdict {
+  return { level: 'ok', says }
+}
+
+export function warning(says: string, advice: string): Verdict {
+  return { level: 'warning', says, advice }
+}
+
+export function problem(says: string, advice: string): Verdict {
+  return { level: 'problem', says, advice }
+}
+
+/**
+ * One after the other. A check that fails says so and stops no other one; only when the database does not answer any
+ * more, as `ping` tells, everything is rejected.
+ */
+export async function runChecks(checks: readonly Check[], ping: () => Promise<unknown>): Promise<Finding[]> {
+  const findings: Finding[] = []
+  for (const { check, look } of checks) {
+    let verdict: Verdict
+    try {
+      verdict = await look()
+    } catch (error) {
+      await ping()
+      verdict = couldNotLook(error)
+    }
+    findings.push({ check, ...verdict })
+  }
+  return findings
+}
+
+function couldNotLook(error: unknown): Verdict {
+  const { message } = describeError(error)
+  return warning(
+    `Could not look: ${quoteText(message, 300)}.`,
+    'Give the database user the right that is missing, or run this check as a user who has it.',
+  )
+}
+
+/** Once, however many checks need it; a failure is theirs too. */
+export function once<T>(work: () => Promise<T>): () => Promise<T> {
+  let result: Promise<T> | null = null
+  return () => {
+    result ??= work()
+    return result
+  }
+}
+
+/** `${instance}:${claim}`, behind which a store may have put how a row is tried after its owner vanished. */
+export function instanceOf(token: string): string {
+  const claim = token.replace(/:(solo|some)$/, '')
+  const end = claim.lastIndexOf(':')
+  return end < 0 ? claim : claim.slice(0, end)
+}
+
+/** Of the live leases by token. The instance that holds most comes first. */
+export function leasesByInstance(leases: Iterable<readonly [string, number]>): InstanceLeases[] {
+  const counts = new Map<string, number>()
+  for (const [token, count] of leases) {
+    const instance = instanceOf(token)
+    counts.set(instance, (counts.get(instance) ?? 0) + count)
+  }
+  return [...counts]
+    .map(([instance, count]) => ({ instance, count }))
+    .sort((a, b) => b.count - a.count || (a.instance < b.instance ? -1 : 1))
+}
+
+/** The difference between the database's clock and this process's, asked in the middle of that time. */
+export async function clockCheck(databaseNow: () => Promise<number>, limits: Limits): Promise<Verdict> {
+  const before = Date.now()
+  const theirs = await databaseNow()
+  const after = Date.now()
+  const differenceMs = Math.round(theirs - (before + after) / 2)
+  const far = Math.abs(differenceMs)
+  const says = `The database's clock is ${duration(far)} ${differenceMs < 0 ? 'behind' : 'ahead of'} the one of this process.`
+  // As far as can be told from here.
+  if (far - (after - before) / 2 < limits.clockMs) return ok(says)
+  return warning(
+    says,
+    'Leases, delays and retries go by the database alone, but `deliverAt` and `occurredAt` come from the machines that publish: set their clocks by NTP.',
+  )
+}
+
+/** Rows whose lease ran out long ago without anybody taking them over, and how long the live leases go on. */
+export interface LeaseTimes {
+  readonly lost: number
+  /** Since when the first of them is lost. */
+  readonly lostForMs: number
+  readonly longestMs: number
+}
+
+type Backlog = Pick<EventStore, 'overview' | 'instances' | 'paused'>
+
+/** What can be said of any store by its own methods. */
+export function backlogChecks(
+  store: Backlog,
+  leaseTimes: () => Promise<LeaseTimes>,
+  limits: Limits,
+): readonly Check[] {
+  const overview = once(() => store.overview())
+  const live = once(async () => (await store.instances(limits.aliveMs)).filter((one) => !one.stoppedAt))
+  return [
+    {
+      check: 'stuck leases',
+      look: async () =>
+        leaseCheck(await leaseTimes(), await overview(), await live(), await store.instances(REGISTERED_MS)),
+    },
+    { check: 'dead letters', look: async () => deadLetterCheck(await overview()) },
+    { check: 'lag', look: async () => lagCheck(await overview(), await store.paused(), limits) },
+    { check: 'instances', look: async () => instanceCheck(await live(), await overview()) },
+  ]
+}
+
+function leaseCheck(
+  times: LeaseTimes,
+  { leases }: StoreOverview,
+  live: readonly SeenInstance[],
+  registered: readonly SeenInstance[],
+): Verdict {
+  const isGone = (id: string) => registered.some((one) => one.id === id) && !live.some((one) => one.id === id)
+  const gone = leases.filter(({ instance }) => isGone(instance))
+  if (times.lost > 0) {
+    const says = `${events(times.lost)} left by somebody whose lease ran out, up to ${duration(times.lostForMs)} ago, and nobody has taken over.`
+    return live.length > 0
+      ? warning(
+          says,
+          'A live instance takes them over if it has a handler for their type and room in its queue: look at its log, and at `aftercommit status` for what it handles.',
+        )
+      : warning(says, 'They wait for a worker: start one.')
+  }
+  if (gone.length > 0) {
+    const names = some(gone.map(({ instance, count }) => `${quoteText(instance)} (${count})`))
+    return warning(
+      `${events(total(gone))} leased by instances that are gone: ${names}.`,
+      `Others take them over when the leases run out, the last one in ${duration(times.longestMs)}. If that is too late, choose a shorter \`poller.leaseMs\`.`,
+    )
+  }
+  return ok(`${events(total(leases))} leased by ${leases.length} of the instances.`)
+}
+
+function deadLetterCheck({ types }: StoreOverview): Verdict {
+  const dead = types.filter((type) => type.dead > 0).sort((a, b) => b.dead - a.dead)
+  const count = dead.reduce((sum, type) => sum + type.dead, 0)
+  if (count === 0) return ok('No dead events.')
+  return warning(
+    `${events(count)} dead: ${some(dead.map(({ eventType, dead }) => `${quoteText(eventType)} (${dead})`))}.`,
+    'Find out why with `aftercommit list --status dead` and `aftercommit show ID`; when the cause is mended, `aftercommit retry --dead`, or `aftercommit discard` what is of no use any more.',
+  )
+}
+
+/** What is paused is meant to wait. */
+function lagCheck({ types }: StoreOverview, paused: readonly string[], limits: Limits): Verdict {
+  const pauses = paused.length > 0 ? ` Paused: ${some(paused.map((type) => quoteText(type)))}.` : ''
+  const isPaused = ({ eventType }: TypeBacklog) => paused.includes('*') || paused.includes(eventType)
+  const [worst] = types.filter((type) => !isPaused(type)).sort((a, b) => b.oldestLagMs - a.oldestLagMs)
+  if (!worst || worst.oldestLagMs === 0) return ok(`No event waits.${pauses}`)
+  const says = `The oldest event that is due has waited for ${duration(worst.oldestLagMs)}: ${quoteText(worst.eventType)}, ${worst.pending} pending.${pauses}`
+  if (worst.oldestLagMs < limits.lagMs.warning) return ok(says)
+  const verdict = worst.oldestLagMs < limits.lagMs.problem ? warning : problem
+  return verdict(
+    says,
+    'See whether a live instance handles this type (`aftercommit status`), whether its handlers are slow or fail (its log), and whether more of them help: `dispatcher.concurrency`, or another instance.',
+  )
+}
+
+function instanceCheck(live: readonly SeenInstance[], { types }: StoreOverview): Verdict {
+  const pending = types.reduce((sum, type) => sum + type.pending, 0)
+  if (live.length === 0) {
+    const says = `No instance has been seen lately${pending > 0 ? `, and ${events(pending)} pending` : ''}.`
+    const advice =
+      'Start a worker: call `outbox.start()` in a process that has handlers, or `aftercommit work --handlers FILE`.'
+    return pending > 0 ? problem(says, advice) : warning(says, advice)
+  }
+  const differing = differingTypes(live)
+  if (differing.length > 0) {
+    return warning(
+      `Live instances have different handlers for ${some(differing.map((type) => quoteText(type)))}: which of them run is up to chance.`,
+      'Deploy the same handlers for a type everywhere, or give each service an outbox table or a broker subscription of its own. While a deploy is under way this passes by itself.',
+    )
+  }
+  const hosts = new Set(live.map((one) => one.host)).size
+  return ok(`${live.length} live on ${hosts} ${hosts === 1 ? 'host' : 'hosts'}.`)
+}
+
+/** The first few, and how many more. */
+export function some(names: readonly string[]): string {
+  const more = names.length - MOST_NAMES
+  const shown = names.slice(0, MOST_NAMES).join(', ')
+  return more > 0 ? `${shown} and ${more} more` : shown
+}
+
+function events(count: number): string {
+  return count === 1 ? '1 event is' : `${count} events are`
+}
+
+function total(leases: readonly InstanceLeases[]): number {
+  return leases.reduce((sum, { count }) => sum + count, 0)
+}

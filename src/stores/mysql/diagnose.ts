@@ -1,0 +1,254 @@
+import {
+  backlogChecks,
+  type Check,
+  clockCheck,
+  type LeaseTimes,
+  LIMITS,
+  type Limits,
+  ok,
+  problem,
+  runChecks,
+  some,
+  type Verdict,
+  warning,
+} from '../../diagnosis.js'
+import type { EventStore, Finding } from '../../store.js'
+import type { Answer, Param, Query } from './driver.js'
+import { longTransactionCheck } from './long-transactions.js'
+import type { Names } from './names.js'
+import { pendingSources } from './overview.js'
+import { migrationsFor, STATED_INDEXES } from './schema.js'
+
+/** A batch of payloads, or one of the largest, fits into that. */
+const ENOUGH_BYTES = 4_194_304
+const LONG_HISTORY = 1_000_000
+const EXACT_COLLATIONS = ['utf8mb4_0900_bin', 'utf8mb4_nopad_bin', 'utf8mb4_bin']
+
+export interface Subject {
+  readonly store: Pick<EventStore, 'overview' | 'instances' | 'paused' | 'pendingMigrations'>
+  /** In a transaction of its own each. */
+  readonly query: (sql: string, params?: readonly Param[]) => Promise<Answer>
+  readonly names: Names
+  readonly database: string | undefined
+  /** What the pool may open; Infinity when there is no limit. */
+  readonly maxConnections: number
+  readonly needed: number
+}
+
+export async function diagnose(subject: Subject, limits: Limits = LIMITS): Promise<readonly Finding[]> {
+  const { query, names, store } = subject
+  const ping = () => query('select 1')
+  const first: Check[] = [
+    { check: 'connection', look: () => connectionCheck(query) },
+    { check: 'schema', look: () => schemaCheck(subject) },
+  ]
+  const found = await runChecks(first, ping)
+  const isThere = (await missingTables(subject)).length === 0
+  const rest: Check[] = [
+    ...(isThere ? [{ check: 'indexes', look: () => indexCheck(subject) }] : []),
+    { check: 'clock', look: () => clockCheck(() => databaseNow(query), limits) },
+    ...(isThere ? [{ check: 'collation', look: () => collationCheck(subject) }] : []),
+    { check: 'isolation', look: () => isolationCheck(query) },
+    { check: 'binary log', look: () => binaryLogCheck(query) },
+    { check: 'packet size', look: () => packetCheck(query, isThere ? names : null) },
+    { check: 'purge', look: () => purgeCheck(query) },
+    { check: 'long transactions', look: () => longTransactionCheck(query, limits) },
+    ...(isThere ? backlogChecks(store, () => leaseTimes(query, names, limits), limits) : []),
+    { check: 'pool size', look: () => poolSizeCheck(subject) },
+  ]
+  return [...found, ...(await runChecks(rest, ping))]
+}
+
+async function connectionCheck(query: Query): Promise<Verdict> {
+  const [row = []] = (await query('select version(), @@read_only')).rows
+  const version = String(row[0])
+  const isMaria = /mariadb/i.test(version)
+  const [major = 0, minor = 0] = version.split('.').map(Number.parseFloat)
+  const says = isMaria ? `MariaDB ${version.replace(/-mariadb.*/i, '')}.` : `MySQL ${version}.`
+  if (isMaria ? major < 10 || (major === 10 && minor < 6) : major < 8)
+    return problem(`${says} It is too old.`, 'Upgrade the server to MariaDB 10.6 or MySQL 8, or newer.')
+  if (Number(row[1]) !== 0) {
+    return problem(
+      `${says} It is read-only: a replica, or set so.`,
+      'Connect to the primary, or: SET GLOBAL read_only = OFF;',
+    )
+  }
+  return ok(says)
+}
+
+async function databaseNow(query: Query): Promise<number> {
+  const { rows } = await query(`select timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)) / 1000`)
+  return Number(rows[0]?.[0])
+}
+
+const inDatabase = 'table_schema = coalesce(?, database())'
+
+async function missingTables({ query, names: { index }, database }: Subject): Promise<string[]> {
+  const { rows } = await query(
+    `select table_name from information_schema.tables where ${inDatabase} and table_name like ?`,
+    [database ?? null, `${index.replaceAll('_', '\\_')}%`],
+  )
+  const there = rows.map((row) => String(row[0]).toLowerCase())
+  return ['', '_instance', '_pause', '_inbox', '_migration']
+    .map((end) => `${index}${end}`)
+    .filter((table) => !there.includes(table.toLowerCase()))
+}
+
+async function schemaCheck(subject: Subject): Promise<Verdict> {
+  const { store, names, query, database } = subject
+  const pending = await store.pendingMigrations()
+  const all = migrationsFor(names)
+  if (pending.length === all.length)
+    return problem(`The tables of ${names.events} are not there.`, 'Run: aftercommit migrate')
+  if (pending.length > 0) {
+    const missing = pending.map(({ version, name }) => `${version} (${name})`)
+    return problem(`The schema is old: without migration ${missing.join(', ')}.`, 'Run: aftercommit migrate')
+  }
+  const lost = await missingTables(subject)
+  if (lost.length > 0) {
+    return problem(
+      `Somebody has dropped ${some(lost)}.`,
+      'Run the migrations again, which create what is missing: aftercommit migrate --print | mysql DATABASE',
+    )
+  }
+  const { rows } = await query(
+    `select table_name from information_schema.tables
+      where ${inDatabase} and table_name like ? and engine <> 'InnoDB'`,
+    [database ?? null, `${names.index.replaceAll('_', '\\_')}%`],
+  )
+  if (rows.length > 0) {
+    return problem(
+      `Tables without transactions: ${some(rows.map(([name]) => String(name)))}.`,
+      rows.map(([name]) => `ALTER TABLE \`${name}\` ENGINE = InnoDB;`).join(' '),
+    )
+  }
+  const version = Number((await query(`select max(version) from ${names.migrations}`)).rows[0]?.[0])
+  return ok(
+    `Version ${version}${version > all.length ? `, newer than the ${all.length} of this program` : ''}.`,
+  )
+}
+
+async function indexCheck({ query, names, database }: Subject): Promise<Verdict> {
+  const { rows } = await query(
+    `select lower(index_name) from information_schema.statistics where ${inDatabase} and table_name = ?
+      group by index_name`,
+    [database ?? null, names.index],
+  )
+  const there = rows.map(([name]) => String(name))
+  const missing = STATED_INDEXES.filter(({ end }) => !there.includes(`${names.index}${end}`.toLowerCase()))
+  if (missing.length === 0) return ok(`${there.length} indexes.`)
+  return problem(
+    `Missing: ${some(missing.map(({ end }) => `${names.index}${end}`))}.`,
+    missing
+      .map(
+        ({ end, on, unique }) =>
+          `CREATE ${unique ? 'UNIQUE ' : ''}INDEX ${names.index}${end} ON ${names.events} ${on};`,
+      )
+      .join(' '),
+  )
+}
+
+async function collationCheck({ query, names, database }: Subject): Promise<Verdict> {
+  const { rows } = await query(
+    `select column_name, collation_name from information_schema.columns
+      where ${inDatabase} and table_name = ? and column_name in ('event_id', 'event_type', 'ordering_key', 'locked_by')`,
+    [database ?? null, names.index],
+  )
+  const other = rows.filter(([, collation]) => !EXACT_COLLATIONS.includes(String(collation)))
+  if (other.length === 0) return ok('Ids, types and keys are compared byte by byte.')
+  return problem(
+    `Not compared byte by byte: ${some(other.map(([column, collation]) => `${column} (${collation})`))}. Different ids can count as the same.`,
+    `Give the columns the collation of the migration (aftercommit migrate --print): ALTER TABLE ${names.events} MODIFY …`,
+  )
+}
+
+async function isolationCheck(query: Query): Promise<Verdict> {
+  // Under another name in MariaDB before 11.1.
+  const { rows } = await query(
+    `select variable_value from information_schema.global_variables
+      where variable_name in ('TX_ISOLATION', 'TRANSACTION_ISOLATION')`,
+  ).catch(() => query('select @@global.transaction_isolation'))
+  const isolation = String(rows[0]?.[0]).replace('-', ' ')
+  const says = `New sessions are ${isolation}; the connections of workers are READ COMMITTED.`
+  if (isolation !== 'SERIALIZABLE') return ok(says)
+  return warning(
+    says,
+    "In transactions of that kind every SELECT takes locks, which hold up publishers and workers: SET GLOBAL TRANSACTION ISOLATION LEVEL READ COMMITTED; or set the pool's own.",
+  )
+}
+
+async function binaryLogCheck(query: Query): Promise<Verdict> {
+  const [row = []] = (await query('select @@log_bin, @@binlog_format')).rows
+  if (Number(row[0]) === 0) return ok('The binary log is off.')
+  if (row[1] !== 'STATEMENT') return ok(`Its format is ${row[1]}.`)
+  return problem(
+    'Its format is STATEMENT: the server refuses what workers write, since they are READ COMMITTED.',
+    "SET GLOBAL binlog_format = 'ROW'; and the same in the server's configuration. Sessions that are open keep the old one.",
+  )
+}
+
+async function packetCheck(query: Query, names: Names | null): Promise<Verdict> {
+  const packet = Number((await query('select @@max_allowed_packet')).rows[0]?.[0])
+  const sizes = names
+    ? pendingSources(names).map((from) => `select max(payload_size) as size from ${from}`)
+    : ['select 0 as size']
+  const { rows } = await query(`select coalesce(max(size), 0) from (${sizes.join(' union all ')}) found`)
+  const largest = Number(rows[0]?.[0])
+  const says = `The server takes packets of ${packet} bytes (max_allowed_packet); the largest pending payload has ${largest}.`
+  const advice = 'SET GLOBAL max_allowed_packet = 16777216; and the same in the configuration of the server.'
+  // In a statement a payload may take twice its size.
+  if (largest * 2 > packet) return problem(says, advice)
+  return packet < ENOUGH_BYTES ? warning(says, advice) : ok(says)
+}
+
+async function purgeCheck(query: Query): Promise<Verdict> {
+  const { rows } = await query(
+    `select count from information_schema.innodb_metrics where name = 'trx_rseg_history_len'`,
+  )
+  const length = Number(rows[0]?.[0] ?? 0)
+  const says = `${length} old row versions wait to be purged.`
+  if (length < LONG_HISTORY) return ok(says)
+  return warning(
+    says,
+    'Something old is still read: see "long transactions". If there is none, raise innodb_purge_threads.',
+  )
+}
+
+/** Of an ordering key only the first row counts: the others wait for it. */
+async function leaseTimes(query: Query, names: Names, { lostMs }: Limits): Promise<LeaseTimes> {
+  const { events, pauses, index } = names
+  const now = 'utc_timestamp(6)'
+  const before = `${now} - interval ${Math.round(lostMs * 1_000)} microsecond`
+  const parts = pendingSources(names).map(
+    (from) => `
+  select e.locked_until from ${from.replace(events, `${events} e`)} and e.status in (0, 2)
+    and (e.locked_until > ${now} or (e.locked_until < ${before} and e.available_at <= ${now}
+      and not exists (select 1 from ${pauses} p where p.event_type in (e.event_type, '*'))
+      and (e.ordering_key is null or e.seq = (select f.seq from ${events} f force index (${index}_ordered)
+        where f.pending_key = e.ordering_key order by f.seq limit 1))))`,
+  )
+  const { rows } = await query(`
+select coalesce(sum(locked_until < ${now}), 0),
+  coalesce(timestampdiff(microsecond, min(locked_until), ${now}), 0) / 1000,
+  coalesce(timestampdiff(microsecond, ${now}, max(locked_until)), 0) / 1000
+  from (${parts.join(' union all ')}) found`)
+  const [lost = 0, lostForMs = 0, longestMs = 0] = (rows[0] ?? []).map(Number)
+  return { lost, lostForMs: Math.max(0, lostForMs), longestMs: Math.max(0, longestMs) }
+}
+
+async function poolSizeCheck({ query, maxConnections, needed }: Subject): Promise<Verdict> {
+  const size = Number.isFinite(maxConnections)
+    ? `The pool has up to ${maxConnections} connections`
+    : 'The pool has no limit'
+  if (maxConnections < needed) {
+    return problem(
+      `${size}, and a worker needs ${needed}.`,
+      `Set \`connectionLimit\` of the pool to ${needed} or more: the outbox keeps two for itself.`,
+    )
+  }
+  const [, used] = (await query(`show global status like 'Threads_connected'`)).rows[0] ?? []
+  const most = Number((await query('select @@max_connections')).rows[0]?.[0])
+  const says = `${size}; the server has ${used} of ${most} in use.`
+  if (Number(used) < most * 0.9) return ok(says)
+  return warning(says, 'Let the pools of the application be smaller, or raise max_connections.')
+}

@@ -1,0 +1,272 @@
+import {
+  backlogChecks,
+  type Check,
+  clockCheck,
+  type LeaseTimes,
+  LIMITS,
+  type Limits,
+  ok,
+  once,
+  problem,
+  runChecks,
+  some,
+  type Verdict,
+  warning,
+} from '../../diagnosis.js'
+import type { EventStore, Finding } from '../../store.js'
+import { behindPooler } from './connections.js'
+import { answered, notify, type PostgresDriver, type Query, statement } from './driver.js'
+import { longTransactionCheck } from './long-transactions.js'
+import type { Names } from './names.js'
+import { FRESH, indexesOf, migrationsFor, ORDERED, TIMED } from './schema.js'
+import { inSchemaOf, vacuumCheck } from './vacuum.js'
+
+const OLDEST = 14
+const NEWEST = 18
+const HEARD_WITHIN_MS = 2_000
+const PROBE = 'aftercommit_probe'
+
+export interface Subject {
+  readonly store: Pick<EventStore, 'overview' | 'instances' | 'paused' | 'pendingMigrations'>
+  readonly driver: PostgresDriver<unknown>
+  readonly names: Names
+  /** As the settings have it. */
+  readonly doorbell: boolean
+  readonly prepare: boolean | undefined
+  /** Connections that the started outboxes of the pool keep for themselves, and what the pool needs with this one. */
+  readonly taken: number
+  readonly needed: number
+}
+
+const server = statement(`
+select current_setting('server_version_num')::int / 10000, current_setting('server_version'),
+  (pg_is_in_recovery() or current_setting('default_transaction_read_only')::boolean)::int`)
+const now = statement(`select date_part('epoch', clock_timestamp()) * 1000`)
+const tables = statement(
+  `select name from unnest(string_to_array($1::text, ' ')) name where to_regclass(name) is null`,
+)
+const applied = (names: Names) => statement(`select coalesce(max(version), 0) from ${names.migrations}`)
+const present = statement(`
+select lower(c.relname), (i.indisvalid and i.indisready)::int, i.indisprimary::int
+  from pg_index i join pg_class c on c.oid = i.indexrelid where i.indrelid = to_regclass($1::text)`)
+const usage = statement(
+  `select (select sum(numbackends) from pg_stat_database), current_setting('max_connections')::int`,
+)
+
+export async function diagnose(subject: Subject, limits: Limits = LIMITS): Promise<readonly Finding[]> {
+  const { driver, names, store } = subject
+  const query: Query = (sql, params) => answered(driver.query(sql, params))
+  const ping = () => query(now, [])
+  const first: Check[] = [
+    { check: 'connection', look: () => connectionCheck(query) },
+    { check: 'schema', look: () => schemaCheck(query, subject) },
+  ]
+  const found = await runChecks(first, ping)
+  const isThere = (await query(tables, [`${names.events} ${names.instances} ${names.pauses}`])).length === 0
+  const pooler = once(() => poolerOf(subject))
+  const rest: Check[] = [
+    ...(isThere ? [{ check: 'indexes', look: () => indexCheck(query, names) }] : []),
+    { check: 'clock', look: () => clockCheck(async () => Number((await query(now, []))[0]?.[0]), limits) },
+    ...(isThere ? [{ check: 'vacuum', look: () => vacuumCheck(query, names) }] : []),
+    { check: 'long transactions', look: () => longTransactionCheck(query, limits) },
+    ...(isThere ? backlogChecks(store, () => leaseTimes(driver, names, limits), limits) : []),
+    { check: 'notify', look: async () => notifyCheck(subject, await pooler()) },
+    { check: 'pooler', look: async () => poolerCheck(subject, await pooler()) },
+    { check: 'pool size', look: () => poolSizeCheck(query, subject) },
+  ]
+  return [...found, ...(await runChecks(rest, ping))]
+}
+
+async function connectionCheck(query: Query): Promise<Verdict> {
+  const [row = []] = await query(server, [])
+  const says = `PostgreSQL ${row[1]}.`
+  if (Number(row[2]) === 1) {
+    return problem(
+      `${says} Nothing can be written there: it is a standby, or read-only by default.`,
+      'Connect to the primary (`target_session_attrs=read-write` where the driver knows it), or set default_transaction_read_only = off.',
+    )
+  }
+  const major = Number(row[0])
+  if (major < OLDEST)
+    return problem(`${says} It is too old.`, `Upgrade the server to PostgreSQL ${OLDEST} or newer.`)
+  if (major > NEWEST) {
+    return warning(
+      `${says} This version of aftercommit was tested up to ${NEWEST}.`,
+      'Look for a newer version of aftercommit.',
+    )
+  }
+  return ok(says)
+}
+
+async function schemaCheck(query: Query, { store, names }: Subject): Promise<Verdict> {
+  const pending = await store.pendingMigrations()
+  const all = migrationsFor(names)
+  if (pending.length === all.length)
+    return problem(`The tables of ${names.events} are not there.`, 'Run: aftercommit migrate')
+  if (pending.length > 0) {
+    const missing = pending.map(({ version, name }) => `${version} (${name})`)
+    return problem(`The schema is old: without migration ${missing.join(', ')}.`, 'Run: aftercommit migrate')
+  }
+  const { events, instances, pauses, inbox, sequence } = names
+  const lost = await query(tables, [[events, instances, pauses, inbox, sequence].join(' ')])
+  if (lost.length > 0) {
+    return problem(
+      `Somebody has dropped ${some(lost.map(([name]) => String(name)))}.`,
+      'Run the migrations again, which create what is missing: aftercommit migrate --print | psql "$DATABASE_URL"',
+    )
+  }
+  const version = Number((await query(applied(names), []))[0]?.[0])
+  return ok(
+    `Version ${version}${version > all.length ? `, newer than the ${all.length} of this program` : ''}.`,
+  )
+}
+
+async function indexCheck(query: Query, names: Names): Promise<Verdict> {
+  const rows = await query(present, [names.events])
+  const broken = rows.filter(([, valid]) => Number(valid) === 0).map(([name]) => String(name))
+  const missing = indexesOf(names).filter(({ name }) => !rows.some((row) => row[0] === name.toLowerCase()))
+  const hasKey = rows.some(([, , primary]) => Number(primary) === 1)
+  if (missing.length + broken.length === 0 && hasKey) return ok(`${rows.length} indexes, all valid.`)
+  const says = [
+    missing.length > 0 ? `Missing: ${some(missing.map(({ name }) => name))}.` : '',
+    hasKey ? '' : 'The primary key is missing.',
+    broken.length > 0 ? `Not valid: ${some(broken)}.` : '',
+  ]
+  const advice = [
+    ...missing.map(({ sql }) => `CREATE INDEX CONCURRENTLY ${sql};`),
+    ...(hasKey ? [] : [`ALTER TABLE ${names.events} ADD PRIMARY KEY (event_id);`]),
+    ...broken.map((name) => `REINDEX INDEX CONCURRENTLY ${inSchemaOf(names.events, name)};`),
+  ]
+  return problem(says.filter(Boolean).join(' '), advice.join(' '))
+}
+
+/** Of an ordering key only the first row counts: the others wait for it. */
+async function leaseTimes(
+  driver: PostgresDriver<unknown>,
+  { events, pauses }: Names,
+  { lostMs }: Limits,
+): Promise<LeaseTimes> {
+  const part = (where: string) => `
+  select locked_until from ${events} e where ${where} and status in (0, 2) and locked_until is not null
+    and (locked_until > clock_timestamp() or (locked_until < clock_timestamp() - $1::float8 * interval '1 ms'
+      and available_at <= clock_timestamp()
+      and not exists (select from ${pauses} p where p.event_type in (e.event_type, '*'))))`
+  const isFirst = `not exists (select from ${events} f
+    where f.ordering_key = e.ordering_key and f.seq < e.seq and (f.status in (0, 2) or f.halts))`
+  const sql = statement(`
+select count(*) filter (where locked_until < clock_timestamp()),
+  coalesce(date_part('epoch', clock_timestamp() - min(locked_until)), 0) * 1000,
+  coalesce(date_part('epoch', max(locked_until) - clock_timestamp()), 0) * 1000
+  from (${part(FRESH)} union all ${part(TIMED)} union all ${part(`${ORDERED} and ${isFirst}`)}) found`)
+  const [row = []] = await driver.query(sql, [lostMs])
+  return {
+    lost: Number(row[0]),
+    lostForMs: Math.max(0, Number(row[1])),
+    longestMs: Math.max(0, Number(row[2])),
+  }
+}
+
+type Pooler = 'none' | 'transaction' | 'statement' | 'unknown'
+
+/** Two connections are needed to tell. */
+async function poolerOf({ driver, taken }: Subject): Promise<Pooler> {
+  if (!driver.pooled) return 'none'
+  if (driver.maxConnections - taken < 2) return 'unknown'
+  if (!(await behindPooler(driver))) return 'none'
+  try {
+    await driver.transaction(async () => {})
+    return 'transaction'
+  } catch {
+    return 'statement'
+  }
+}
+
+function poolerCheck({ doorbell, prepare }: Subject, pooler: Pooler): Verdict {
+  if (pooler === 'none') return ok('Sessions keep their server connection.')
+  if (pooler === 'unknown') {
+    return warning(
+      'Could not look: it takes two connections, and the pool has no two to spare.',
+      'Let the pool have more connections (`max`).',
+    )
+  }
+  if (pooler === 'statement') {
+    return problem(
+      'Connections go through a pooler in statement mode: there are no transactions.',
+      'Set pool_mode = transaction (or session) for this database in the pooler, or connect to PostgreSQL itself.',
+    )
+  }
+  const says = 'Connections go through a pooler in transaction mode: no prepared statements and no doorbell.'
+  if (!doorbell && prepare === false) return ok(`${says} The settings allow for that.`)
+  return warning(
+    says,
+    'Give workers a pool that connects to PostgreSQL itself, or to the pooler in session mode; or, if polling is fine, postgresStore(pool, { doorbell: false, prepare: false }).',
+  )
+}
+
+async function notifyCheck({ driver, doorbell, taken }: Subject, pooler: Pooler): Promise<Verdict> {
+  if (!doorbell) return ok('The doorbell is off by a setting: new events are found by polling.')
+  if (pooler === 'transaction' || pooler === 'statement') {
+    return warning(
+      'Not tried: behind a pooler that changes connections LISTEN is lost, and new events are found by polling.',
+      'See "pooler"; `poller.pollIntervalMs` says how long an event of another process waits at most.',
+    )
+  }
+  if (driver.pooled && driver.maxConnections - taken < 2) {
+    return warning(
+      'Could not look: it takes two connections, and the pool has no two to spare.',
+      'Let the pool have more connections (`max`).',
+    )
+  }
+  const ms = await heardAfterMs(driver)
+  if (ms !== null) return ok(`A notification arrived after ${Math.round(ms)} ms.`)
+  return warning(
+    `A notification did not arrive within ${HEARD_WITHIN_MS} ms: new events are found by polling only.`,
+    'Look for a pooler or proxy between here and PostgreSQL, and connect without it.',
+  )
+}
+
+/** Listens on one connection and notifies on another. On a channel of its own, so that nobody is woken. */
+async function heardAfterMs(driver: PostgresDriver<unknown>): Promise<number | null> {
+  const nonce = Math.random().toString(36).slice(2)
+  let heard: (heard: true) => void = () => {}
+  const hearing = new Promise<true>((resolve) => {
+    heard = resolve
+  })
+  const listening = await driver.listen(
+    PROBE,
+    (payload) => payload === nonce && heard(true),
+    () => {},
+  )
+  try {
+    const began = performance.now()
+    await answered(driver.query(notify, [PROBE, nonce]))
+    return await answered(hearing, HEARD_WITHIN_MS).then(
+      () => performance.now() - began,
+      () => null,
+    )
+  } finally {
+    await listening.close(false)
+  }
+}
+
+async function poolSizeCheck(query: Query, { driver, needed }: Subject): Promise<Verdict> {
+  if (!driver.pooled) return ok('One session for everybody.')
+  const max = driver.maxConnections
+  const size = Number.isFinite(max)
+    ? `The pool has up to ${max} connections`
+    : 'The pool does not say its size'
+  if (max < needed) {
+    return problem(
+      `${size}, and a worker needs ${needed}.`,
+      `Set \`max\` of the pool to ${needed} or more: the outbox keeps up to three for itself.`,
+    )
+  }
+  const [row = []] = await query(usage, [])
+  const [used = 0, most = 0] = row.map(Number)
+  const says = `${size}; the server has ${used} of ${most} in use.`
+  if (used < most * 0.9) return ok(says)
+  return warning(
+    says,
+    'Let the pools of the application be smaller, put a pooler in front of those that only publish, or raise max_connections.',
+  )
+}
