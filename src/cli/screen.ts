@@ -38,7 +38,7 @@ export class Screen {
   /** Over what was there, without clearing first: nothing flickers. */
   draw(lines: readonly string[]): void {
     if (!this.#open) return
-    this.#streams.stdout.write(`\u001b[H${lines.map((line) => `${line}\u001b[K`).join('\r\n')}\u001b[J`)
+    this.#streams.stdout.write(`\u001b[H${lines.map((line) => `${line}\u001b[K`).join('\n')}\u001b[J`)
   }
 
   close(): void {

@@ -1,8 +1,7 @@
 import fs from 'node:fs'
 import os from 'node:os'
 import path from 'node:path'
-import { createConnection } from 'mysql2/promise'
-import pg from 'pg'
+import { createPool } from 'mysql2/promise'
 import { afterAll, beforeAll, describe, expect, inject, it, onTestFinished } from 'vitest'
 import { createOutbox, silentLogger } from '../../src/index.js'
 import { mysqlStore } from '../../src/stores/mysql/index.js'
@@ -66,16 +65,16 @@ describe('aftercommit consume --once handles exactly one event that plain SQL ha
   it.skipIf(inject('mysqlUrl') === null)('in MySQL', async () => {
     const database = await freshMysql(inject('mysqlUrl') ?? '')
     onTestFinished(() => database.drop())
-    const connection = await createConnection({ uri: database.url, multipleStatements: true })
-    onTestFinished(() => connection.end())
-    for (const { sql } of mysqlStore(connection as never).migrations()) await connection.query(sql)
+    const pool = createPool({ uri: database.url })
+    onTestFinished(() => pool.end())
+    await mysqlStore(pool).migrate()
     for (const id of ['o-1', 'o-2']) {
       const nulls = Array.from({ length: 9 }, () => 'null').join(', ')
-      await connection.query(`call outbox_publish('order.placed', '{"orderId": "${id}"}', ${nulls})`)
+      await pool.query(`call outbox_publish('order.placed', '{"orderId": "${id}"}', ${nulls})`)
     }
     const { code, stdout } = await consume(database.url, '--once')
     expect({ code, stdout }).toEqual({ code: 0, stdout: 'saw {"orderId":"o-1"}\n1 event succeeded.\n' })
-    const [rows] = await connection.query('select status from outbox_event order by seq')
+    const [rows] = await pool.query('select status from outbox_event order by seq')
     expect(rows).toEqual([{ status: 1 }, { status: 0 }])
   })
 
@@ -113,7 +112,9 @@ describe('aftercommit consume', () => {
     for (const type of ['order.placed', 'order.placed', 'of.others']) await outbox.enqueue({ type, payload })
     await outbox.enqueue({ type: 'order.placed', payload }, { delayMs: 3_600_000 })
     // So old that a worker would give it up.
-    const { rows } = await poolOn(url).query(`update outbox_event set created_at = created_at - interval '1 h',
+    const { rows } = await poolOn(
+      url,
+    ).query(`update outbox_event set created_at = created_at - interval '1 h',
       available_at = available_at - interval '1 h' where event_type = 'of.others' returning seq`)
     expect(rows).toHaveLength(1)
     const { code, stdout } = await consume(url)
@@ -148,8 +149,8 @@ describe('aftercommit consume', () => {
       typed,
       `import { defineEvent } from 'aftercommit'
       export default (outbox) => {
-        const upcasters = { 1: () => { throw new Error('from before the flood') } }
-        outbox.on(defineEvent('order.placed', { version: 2, upcasters }), 'note', () => {})
+        const upcast = () => { throw new Error('from before the flood') }
+        outbox.on(defineEvent('order.placed', { version: 2, upcast }), 'note', () => {})
       }`.replace("'aftercommit'", JSON.stringify(path.resolve('dist/index.js'))),
     )
     await outbox.enqueue({ type: 'order.placed', payload: {} })
@@ -175,7 +176,12 @@ describe('aftercommit consume', () => {
 
   it('says in one line that the tables are missing', async () => {
     const { pathname, href } = new URL(inject('postgresUrl'))
-    const { code, stderr } = await consume(href.replace(pathname, '/postgres'), '--once', '--table', 'none_such')
+    const { code, stderr } = await consume(
+      href.replace(pathname, '/postgres'),
+      '--once',
+      '--table',
+      'none_such',
+    )
     expect(code).toBe(1)
     expect(stderr.trim().split('\n')).toHaveLength(1)
     expect(stderr).toMatch(/migrate/)

@@ -42,7 +42,10 @@ export class Cli {
 
   /** Resolves when that much is on standard output. */
   async prints(what: RegExp): Promise<void> {
-    await until(() => what.test(this.stdout) || !this.isAlive, { timeoutMs: 20_000, what: `it prints ${what}` })
+    await until(() => what.test(this.stdout) || !this.isAlive, {
+      timeoutMs: 20_000,
+      what: `it prints ${what}`,
+    })
     if (!what.test(this.stdout)) throw new Error(`ended without ${what}:\n${this.stdout}\n${this.stderr}`)
   }
 }

@@ -2,9 +2,11 @@ import { execFileSync, spawn } from 'node:child_process'
 import fs from 'node:fs'
 import path from 'node:path'
 import { expect, onTestFinished } from 'vitest'
+import { within } from './waiting.js'
 
 const ROOT = path.resolve(import.meta.dirname, '../..')
 const MAIN = path.join(ROOT, 'dist/cli/main.js')
+const LIMIT_MS = 20_000
 const GOLDEN = path.join(ROOT, 'test/cli/golden')
 
 export interface PtyOptions {
@@ -67,13 +69,16 @@ export class Pty {
     this.#child.stdin.write(text)
   }
 
-  /** Resolves when that much has been printed. */
-  async shows(what: RegExp): Promise<void> {
-    while (!what.test(this.output)) {
+  /** Resolves when that has been printed, behind the first so many characters. */
+  async shows(what: RegExp, from = 0): Promise<void> {
+    const deadline = performance.now() + LIMIT_MS
+    while (!what.test(this.output.slice(from))) {
       expect(this.#child.exitCode, `ended without ${what}:\n${this.output}`).toBeNull()
-      await new Promise<void>((resolve) => {
+      const changed = new Promise<void>((resolve) => {
         this.#changed = resolve
       })
+      const left = deadline - performance.now()
+      await within(`${what} in:\n${JSON.stringify(this.output.slice(-3_000))}`, changed, Math.max(1, left))
     }
   }
 }

@@ -15,6 +15,8 @@ export interface Frame {
 
 const LABEL = 9
 const FIGURE = 14
+/** A title, a row and how many more there are: with less a table says nothing. */
+const LEAST_LINES = 3
 
 const TYPES: readonly Column<TypeBacklog>[] = [
   { title: 'EVENT TYPE', flexible: true, cell: ({ eventType }) => eventType },
@@ -33,7 +35,7 @@ const instanceColumns = (now: number): readonly Column<InstanceLook>[] => [
   { title: 'DONE', right: true, cell: ({ counters }) => grouped(counters.done) },
   { title: 'FAILED', right: true, cell: ({ counters }) => grouped(counters.failed) },
   { title: 'DEAD', right: true, cell: ({ counters }) => grouped(counters.dead) },
-  { title: 'HANDLES', flexible: true, cell: ({ handles }) => cut(handles.join(' '), 1_000) },
+  { title: 'HANDLES', flexible: true, cell: ({ handles }) => handles.slice(0, 50).join(' ') },
 ]
 
 /** The whole picture in lines that fit: at least the figures, and of the tables as much as there is room for. */
@@ -41,9 +43,11 @@ export function viewOf(look: Look, frame: Frame): string[] {
   const figures = figuresOf(look, frame)
   const room = frame.height - figures.length - 1
   const all = instanceLines(look, frame)
-  // Types get what the instances leave, and two thirds of the room at least.
-  const forInstances = Math.min(all.length, Math.max(Math.floor(room / 3), room - look.types.length - 2))
-  const types = shorten(typeLines(look, frame), room - forInstances - 1)
+  // Instances get what the types leave, and a third of the room where that is of use.
+  const third = Math.floor(room / 3)
+  const left = room - look.types.length - 2
+  const forInstances = Math.max(0, Math.min(all.length, Math.max(third >= LEAST_LINES ? third : 0, left)))
+  const types = shorten(typeLines(look, frame), forInstances > 0 ? room - forInstances - 1 : room)
   const instances = shorten(all, room - types.length - 1)
   const parts = [figures, types, instances].filter((lines) => lines.length > 0)
   return parts.flatMap((lines, at) => (at === 0 ? lines : ['', ...lines]))
@@ -81,7 +85,7 @@ function instanceLines({ at, instances, otherLeases }: Look, { width, style }: F
     const [title = '', ...rows] = fitting(table(instanceColumns(at.getTime()), instances, width), width)
     const styled = rows.map((row, n) => (instances[n]?.state === 'silent' ? style('yellow', row) : row))
     lines.push(style('dim', title), ...styled)
-  } else lines.push('No instance has been seen in the last hour.')
+  } else lines.push('No instance runs.')
   const others = otherLeases.map(({ instance, count }) => `${instance} (${grouped(count)})`)
   if (others.length > 0) lines.push(cut(safe(`leases of others: ${others.join(', ')}`), width))
   return lines
@@ -94,7 +98,7 @@ function fitting(lines: readonly string[], width: number): string[] {
 /** As many as there is room for, the last of which says how many are left out. */
 function shorten(lines: readonly string[], room: number): string[] {
   if (lines.length <= room) return [...lines]
-  if (room < 3) return []
+  if (room < LEAST_LINES) return []
   return [...lines.slice(0, room - 1), `… and ${counted(lines.length - room + 1, 'line')} more`]
 }
 

@@ -39,8 +39,9 @@ export async function watchLive(options: WatchOptions): Promise<void> {
     draw()
     await pause(intervalMs, undefined, { signal }).catch(() => {})
     await repeat({ ...options, signal }, async () => {
-      await view.look()
+      const isWell = await view.look()
       if (!signal.aborted) draw()
+      return isWell
     })
   } finally {
     clearInterval(ticking)
@@ -56,20 +57,22 @@ export async function watchPlain(options: WatchOptions, print: (look: Look) => v
   await repeat(options, async () => {
     try {
       print(await observer.look())
+      return true
     } catch (error) {
       terminal.say(`aftercommit: ${new Date().toISOString()} ${troubleOf(error)}; trying again`)
+      return false
     }
   })
 }
 
-/** Rests as long as a look took: counting a huge backlog must not keep the database busy. */
-async function repeat({ signal, intervalMs }: WatchOptions, step: () => Promise<void>): Promise<void> {
+/** Rests as long as a look took that went well: counting a huge backlog must not keep the database busy. */
+async function repeat({ signal, intervalMs }: WatchOptions, step: () => Promise<boolean>): Promise<void> {
   const stopped = whenAborted(signal)
   while (!signal.aborted) {
     const began = performance.now()
-    await Promise.race([step(), stopped])
-    const rest = Math.max(intervalMs, performance.now() - began)
-    await pause(rest, undefined, { signal }).catch(() => {})
+    const isWell = await Promise.race([step(), stopped])
+    const took = isWell === true ? performance.now() - began : 0
+    await pause(Math.max(intervalMs, took), undefined, { signal }).catch(() => {})
   }
 }
 
@@ -87,7 +90,8 @@ class LiveView {
     this.#history.add(first)
   }
 
-  async look(): Promise<void> {
+  /** False when it failed. */
+  async look(): Promise<boolean> {
     this.#askedAt = performance.now()
     try {
       this.#look = await this.#options.observer.look()
@@ -97,6 +101,7 @@ class LiveView {
     }
     this.#askedAt = null
     this.#history.add(this.#error === null ? this.#look : null)
+    return this.#error === null
   }
 
   lines(): string[] {
