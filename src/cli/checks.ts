@@ -136,6 +136,8 @@ function checkFile(url: string, source: string): Finding {
 }
 
 function placeOf(url: string): string | null {
+  // What follows a # is no part of the place, and what is before it may be the half of a password.
+  if (url.includes('#')) return null
   try {
     const { protocol, host, pathname } = new URL(url)
     return `${protocol}//${host}${pathname}`

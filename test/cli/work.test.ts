@@ -39,39 +39,27 @@ export default async (outbox) => {
   return () => console.log('closed')
 }`
 
-/** Of all commands that run handlers, before anything is connected. */
-describe('the handlers file', () => {
-  it.each<[string, string | null, number, RegExp]>([
-    ['missing.mjs', null, 2, /There is no file .*missing\.mjs/],
-    ['broken.mjs', 'export default (', 1, /broken\.mjs cannot be loaded.*SyntaxError/],
-    ['throws.mjs', 'throw new Error("at load")', 1, /throws\.mjs cannot be loaded.*at load/],
-    [
-      'fails.mjs',
-      'export default () => { throw new Error("at call") }',
-      1,
-      /function of .*fails\.mjs failed.*at call/,
-    ],
-    ['none.mjs', 'export const x = 1', 2, /none\.mjs has no function as its default export/],
-    ['empty.mjs', 'export default () => {}', 2, /empty\.mjs registered no handler/],
-    ['odd.mjs', 'export default (o) => { o.on("a*", "x", () => {}) }', 1, /cannot have this pattern/],
-    ['handlers.txt', 'x', 2, /must be a \.js, \.mjs or \.cjs file/],
-  ])('%s: one line that says so', async (name, code, exitCode, message) => {
-    const file = code === null ? path.join(folder, name) : fileOf(name, code)
-    const database = 'postgres://u:hunter2@127.0.0.1:1/x'
-    const run = await cli(['work', '--handlers', file, '--database', database])
-    expect(run.code).toBe(exitCode)
-    expect(run.stderr).toMatch(message)
-    expect(run.stderr.trim().split('\n')).toHaveLength(1)
-    expect(run.stdout + run.stderr).not.toContain('hunter2')
-  })
-
-  it('must be given, like numbers that make sense', async () => {
-    const [none, concurrency, variable, unreachable] = await Promise.all([
+describe('aftercommit work refuses', () => {
+  it('what makes no sense, in one line that says so', async () => {
+    const refusing = ['--database', 'postgres://u:hunter2@127.0.0.1:1/x']
+    const [missing, broken, text, none, concurrency, variable, unreachable] = await Promise.all([
+      cli(['work', '--handlers', 'none/such.mjs', ...refusing]),
+      cli(['work', '--handlers', fileOf('broken.mjs', 'export default ('), ...refusing]),
+      cli(['work', '--handlers', fileOf('handlers.txt', 'x'), ...refusing]),
       cli(['work', '--database', 'postgres://h/x']),
       cli(['work', '--handlers', 'x.mjs', '--database', 'postgres://h/x', '--concurrency', '0']),
       cli(['work', '--handlers', 'x.mjs', '--database', 'postgres://h/x'], { env: { OUTBOX_LEASE_MS: '5' } }),
-      cli(['work', '--handlers', fileOf('good.mjs', HANDLERS), '--database', 'postgres://127.0.0.1:1/x']),
+      cli(['work', '--handlers', fileOf('good.mjs', HANDLERS), ...refusing]),
     ])
+    expect(missing).toMatchObject({
+      code: 2,
+      stderr: expect.stringMatching(/^.*no file none\/such\.mjs.*\n$/),
+    })
+    expect(broken).toMatchObject({
+      code: 1,
+      stderr: expect.stringMatching(/^.*cannot be loaded.*SyntaxError.*\n$/),
+    })
+    expect(text).toMatchObject({ code: 2, stderr: expect.stringMatching(/^.*must be a \.js, .*\n$/) })
     expect(none).toMatchObject({ code: 2, stderr: expect.stringMatching(/^aftercommit: No handlers\..*\n$/) })
     expect(concurrency).toMatchObject({
       code: 2,
@@ -83,6 +71,7 @@ describe('the handlers file', () => {
       stdout: 'closed\n',
       stderr: expect.stringMatching(/^.*REFUSED.*\n$/),
     })
+    expect(unreachable.stderr).not.toContain('hunter2')
   })
 })
 

@@ -11,6 +11,7 @@ const PAGES = [
   'exactly-once',
   'events',
   'guarantees',
+  'configuration',
   'tuning',
   'migrations',
   'table-contract',
