@@ -24,8 +24,8 @@ export class Screen {
     }
     this.#onResize = onResize
     const { stdin, stdout } = streams
+    // Also before the words about an uncaught error are printed.
     process.once('exit', this.#restore)
-    process.once('uncaughtExceptionMonitor', this.#restore)
     stdout.on('resize', this.#onResize)
     if (stdin.isTTY) {
       stdin.setRawMode(true)
@@ -46,7 +46,6 @@ export class Screen {
     this.#open = false
     const { stdin, stdout } = this.#streams
     process.off('exit', this.#restore)
-    process.off('uncaughtExceptionMonitor', this.#restore)
     stdout.off('resize', this.#onResize)
     stdout.write(LEAVE)
     if (!stdin.isTTY) return

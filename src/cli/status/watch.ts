@@ -34,7 +34,9 @@ export async function watchLive(options: WatchOptions): Promise<void> {
     onResize: () => draw(),
   })
   const draw = () => screen.draw(view.lines())
-  const ticking = setInterval(draw, Math.min(intervalMs, 1_000))
+  const ticking = setInterval(() => {
+    if (view.isWaiting) draw()
+  }, 1_000)
   try {
     draw()
     await pause(intervalMs, undefined, { signal }).catch(() => {})
@@ -104,6 +106,15 @@ class LiveView {
     return this.#error === null
   }
 
+  /** Longer than usual. */
+  get isWaiting(): boolean {
+    return this.#waitedMs > PATIENCE_MS
+  }
+
+  get #waitedMs(): number {
+    return this.#askedAt === null ? 0 : performance.now() - this.#askedAt
+  }
+
   lines(): string[] {
     const { terminal, intervalMs } = this.#options
     const { width, height } = terminal
@@ -119,9 +130,8 @@ class LiveView {
   }
 
   #trouble(): string | null {
-    const waited = this.#askedAt === null ? 0 : performance.now() - this.#askedAt
     if (this.#error !== null) return `${troubleOf(this.#error)}; trying again, below is what was last seen`
-    return waited > PATIENCE_MS ? `No answer of the database for ${duration(waited)}` : null
+    return this.isWaiting ? `No answer of the database for ${duration(this.#waitedMs)}` : null
   }
 }
 
