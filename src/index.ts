@@ -43,6 +43,7 @@ export type {
   DeadLetterSelection,
   DeadLetters,
 } from './outbox/dead-letters.js'
+export { type EnvironmentOptions, optionsFromEnv } from './outbox/environment.js'
 export type {
   Health,
   HealthCode,

@@ -13,7 +13,7 @@ import {
 } from './core/errors.js'
 import type { EventId } from './core/event-id.js'
 import type { BatchFunction } from './dispatcher/batcher.js'
-import type { HandlerFunction, HandlerOptions } from './dispatcher/routing.js'
+import type { HandlerFunction, HandlerOptions, Registration } from './dispatcher/routing.js'
 import { DeadLetters } from './outbox/dead-letters.js'
 import type { Health, HealthOptions, OutboxStats } from './outbox/health.js'
 import { hostedTransactions } from './outbox/hosted.js'
@@ -47,6 +47,7 @@ export class Outbox<Client = unknown> implements EventPublisher, AsyncDisposable
   readonly #settings: Settings
   readonly #machinery: Machinery<Client>
   readonly #relays: Relay[] = []
+  readonly #handled = new Set<string>()
   readonly #hosted = new WeakMap<object, unknown>()
   readonly #byHandle = new WeakMap<object & Client, TransactionScope<Client>>()
 
@@ -85,7 +86,7 @@ export class Outbox<Client = unknown> implements EventPublisher, AsyncDisposable
   on(route: Route, name: string, handler: HandlerFunction<never>, options: HandlerOptions = {}): this {
     const { definition, registration } = registrationOf(route, name, handler as HandlerFunction, options)
     if (definition) this.catalog.add(definition)
-    this.#machinery.register(registration)
+    this.#register(registration)
     return this
   }
 
@@ -114,7 +115,7 @@ export class Outbox<Client = unknown> implements EventPublisher, AsyncDisposable
   onBatch(route: Route, name: string, options: BatchHandlerOptions, handler: BatchFunction<never>): this {
     const { definition, registration } = batchRegistrationOf(route, name, handler as BatchFunction, options)
     if (definition) this.catalog.add(definition)
-    this.#machinery.register(registration)
+    this.#register(registration)
     return this
   }
 
@@ -132,9 +133,19 @@ export class Outbox<Client = unknown> implements EventPublisher, AsyncDisposable
       const { definition, registration } = batchRegistrationOf(event, name, relay.handle, lane)
       if (definition) this.catalog.add(definition)
       if (registration.lane) relay.watch(registration.lane, size)
-      this.#machinery.register({ ...registration, isRaw: true })
+      this.#register({ ...registration, isRaw: true })
     }
     return this
+  }
+
+  /** Event types and patterns that have a handler here, in the order in which they came. */
+  get handledTypes(): readonly string[] {
+    return [...this.#handled]
+  }
+
+  #register(registration: Registration): void {
+    this.#machinery.register(registration)
+    this.#handled.add(registration.eventType)
   }
 
   /**

@@ -1,8 +1,10 @@
 #!/usr/bin/env node
 import { VERSION } from '../outbox/version.js'
 import type { Command } from './command.js'
+import { consume } from './commands/consume.js'
 import { demo } from './commands/demo.js'
 import { discard } from './commands/discard.js'
+import { doctor } from './commands/doctor.js'
 import { list } from './commands/list.js'
 import { migrate } from './commands/migrate.js'
 import { pause } from './commands/pause.js'
@@ -11,6 +13,8 @@ import { relay } from './commands/relay.js'
 import { resume } from './commands/resume.js'
 import { retry } from './commands/retry.js'
 import { show } from './commands/show.js'
+import { status } from './commands/status.js'
+import { work } from './commands/work.js'
 import { complaintOf } from './complaint.js'
 import { UsageError } from './errors.js'
 import { nearest } from './nearest.js'
@@ -19,6 +23,8 @@ import { Terminal } from './terminal.js'
 const COMMANDS: Readonly<Record<string, Command>> = {
   demo,
   migrate,
+  doctor,
+  status,
   list,
   show,
   retry,
@@ -26,6 +32,8 @@ const COMMANDS: Readonly<Record<string, Command>> = {
   prune,
   pause,
   resume,
+  work,
+  consume,
   relay,
 }
 
@@ -73,7 +81,12 @@ function commandOf(name: string): Command {
 /** The first signal asks, the second one ends the process as if nobody had listened. */
 function interruption(): AbortSignal {
   const controller = new AbortController()
-  for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => controller.abort())
+  const signals = ['SIGINT', 'SIGTERM'] as const
+  const ask = () => {
+    for (const signal of signals) process.off(signal, ask)
+    controller.abort()
+  }
+  for (const signal of signals) process.on(signal, ask)
   return controller.signal
 }
 

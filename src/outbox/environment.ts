@@ -18,36 +18,41 @@ export interface EnvironmentOptions {
 
 type Environment = Readonly<Record<string, string | undefined>>
 
-interface Variable {
+export interface Variable {
   readonly group: keyof EnvironmentOptions
   readonly setting: string
-  /** Whole numbers, times this; none for words. */
-  readonly unit?: number
+  /** Whole numbers, from `least` on, times `unit`; or one of these words. */
+  readonly takes: { readonly least: number; readonly unit: number } | readonly string[]
 }
 
 const DAY_MS = 24 * 3_600_000
 
-const number = (group: Variable['group'], setting: string, unit = 1): Variable => ({ group, setting, unit })
-const word = (group: Variable['group'], setting: string): Variable => ({ group, setting })
+function whole(group: Variable['group'], setting: string, least: number, unit = 1): Variable {
+  return { group, setting, takes: { least, unit } }
+}
 
-/** Every variable, in the order of the documentation. */
+function word(group: Variable['group'], setting: string, ...words: readonly string[]): Variable {
+  return { group, setting, takes: words }
+}
+
+/** Every variable, in the order of the documentation. The limits are those of the settings. */
 export const ENVIRONMENT: Readonly<Record<string, Variable>> = {
-  OUTBOX_CONCURRENCY: number('dispatcher', 'concurrency'),
-  OUTBOX_HOT_QUEUE_SIZE: number('dispatcher', 'hotQueueSize'),
-  OUTBOX_COLD_QUEUE_SIZE: number('dispatcher', 'coldQueueSize'),
-  OUTBOX_QUEUE_BYTES: number('dispatcher', 'queueBytes'),
-  OUTBOX_DRAIN_TIMEOUT_MS: number('dispatcher', 'drainTimeoutMs'),
-  OUTBOX_STUCK_AFTER_MS: number('dispatcher', 'stuckAfterMs'),
-  OUTBOX_ON_UNROUTABLE: word('dispatcher', 'onUnroutable'),
-  OUTBOX_UNROUTABLE_GRACE_MS: number('dispatcher', 'unroutableGraceMs'),
-  OUTBOX_POLL_INTERVAL_MS: number('poller', 'pollIntervalMs'),
-  OUTBOX_BATCH_SIZE: number('poller', 'batchSize'),
-  OUTBOX_LEASE_MS: number('poller', 'leaseMs'),
-  OUTBOX_SKIP_RECENT_MS: number('poller', 'skipRecentMs'),
-  OUTBOX_MAX_ATTEMPTS: number('retry', 'maxAttempts'),
-  OUTBOX_ON_DEAD: word('ordering', 'onDead'),
-  OUTBOX_RETENTION_DAYS: number('retention', 'doneMs', DAY_MS),
-  OUTBOX_PROCESSED_RETENTION_DAYS: number('retention', 'processedMs', DAY_MS),
+  OUTBOX_CONCURRENCY: whole('dispatcher', 'concurrency', 1),
+  OUTBOX_HOT_QUEUE_SIZE: whole('dispatcher', 'hotQueueSize', 1),
+  OUTBOX_COLD_QUEUE_SIZE: whole('dispatcher', 'coldQueueSize', 1),
+  OUTBOX_QUEUE_BYTES: whole('dispatcher', 'queueBytes', 1),
+  OUTBOX_DRAIN_TIMEOUT_MS: whole('dispatcher', 'drainTimeoutMs', 0),
+  OUTBOX_STUCK_AFTER_MS: whole('dispatcher', 'stuckAfterMs', 1),
+  OUTBOX_ON_UNROUTABLE: word('dispatcher', 'onUnroutable', 'dead', 'retry'),
+  OUTBOX_UNROUTABLE_GRACE_MS: whole('dispatcher', 'unroutableGraceMs', 0),
+  OUTBOX_POLL_INTERVAL_MS: whole('poller', 'pollIntervalMs', 1),
+  OUTBOX_BATCH_SIZE: whole('poller', 'batchSize', 1),
+  OUTBOX_LEASE_MS: whole('poller', 'leaseMs', 100),
+  OUTBOX_SKIP_RECENT_MS: whole('poller', 'skipRecentMs', 0),
+  OUTBOX_MAX_ATTEMPTS: whole('retry', 'maxAttempts', 1),
+  OUTBOX_ON_DEAD: word('ordering', 'onDead', 'continue', 'halt'),
+  OUTBOX_RETENTION_DAYS: whole('retention', 'doneMs', 0, DAY_MS),
+  OUTBOX_PROCESSED_RETENTION_DAYS: whole('retention', 'processedMs', 1, DAY_MS),
 }
 
 /**
@@ -59,17 +64,20 @@ export const ENVIRONMENT: Readonly<Record<string, Variable>> = {
  */
 export function optionsFromEnv(env: Environment = process.env): EnvironmentOptions {
   const options: Record<string, Record<string, unknown>> = {}
-  for (const [name, { group, setting, unit }] of Object.entries(ENVIRONMENT)) {
+  for (const [name, { group, setting, takes }] of Object.entries(ENVIRONMENT)) {
     const text = env[name]?.trim()
     if (!text) continue
-    const settings = options[group] ?? {}
-    settings[setting] = unit === undefined ? text : numberOf(name, text) * unit
-    options[group] = settings
+    options[group] = { ...options[group], [setting]: parsed(name, text, takes) }
   }
   return options
 }
 
-function numberOf(name: string, text: string): number {
-  if (/^\d{1,15}$/.test(text)) return Number(text)
-  throw new InvalidSettingError(name, 'must be a whole number, 0 or more')
+function parsed(name: string, text: string, takes: Variable['takes']): string | number {
+  if (!('least' in takes)) {
+    if (takes.includes(text)) return text
+    throw new InvalidSettingError(name, `must be ${takes.map((one) => `'${one}'`).join(' or ')}`)
+  }
+  const value = /^\d+$/.test(text) ? Number(text) : Number.NaN
+  if (value >= takes.least && Number.isSafeInteger(value * takes.unit)) return value * takes.unit
+  throw new InvalidSettingError(name, `must be a whole number, ${takes.least} or more`)
 }

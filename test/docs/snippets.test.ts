@@ -13,6 +13,7 @@ const PAGES = [
   'guarantees',
   'metrics',
   'tracing',
+  'configuration',
   'tuning',
   'migrations',
   'doctor',

@@ -1,10 +1,12 @@
-import { spawn } from 'node:child_process'
+import { execFileSync, spawn } from 'node:child_process'
 import fs from 'node:fs'
 import path from 'node:path'
 import { expect, onTestFinished } from 'vitest'
+import { within } from './waiting.js'
 
 const ROOT = path.resolve(import.meta.dirname, '../..')
 const MAIN = path.join(ROOT, 'dist/cli/main.js')
+const LIMIT_MS = 20_000
 const GOLDEN = path.join(ROOT, 'test/cli/golden')
 
 export interface PtyOptions {
@@ -12,6 +14,8 @@ export interface PtyOptions {
   readonly cwd?: string
   readonly columns?: number
   readonly rows?: number
+  /** What the shell does with the command, which it becomes otherwise. */
+  readonly shell?: (command: string) => string
 }
 
 /** The command line tool in a pseudo-terminal, as a person at a keyboard has it: both outputs are one. */
@@ -21,9 +25,10 @@ export class Pty {
   readonly #child
   #changed = () => {}
 
-  constructor(args: readonly string[], { env = {}, cwd = ROOT, columns = 100, rows = 30 }: PtyOptions = {}) {
+  constructor(args: readonly string[], options: PtyOptions = {}) {
+    const { env = {}, cwd = ROOT, columns = 100, rows = 30, shell = (command) => `exec ${command}` } = options
     const quoted = [process.execPath, MAIN, ...args].map((arg) => `'${arg.replaceAll("'", "'\\''")}'`)
-    const command = `stty cols ${columns} rows ${rows} -echo; exec ${quoted.join(' ')}`
+    const command = `stty cols ${columns} rows ${rows} -echo; ${shell(quoted.join(' '))}`
     this.#child = spawn('script', ['--quiet', '--return', '--flush', '--command', command, '/dev/null'], {
       cwd,
       env: { PATH: process.env.PATH, HOME: process.env.HOME, TERM: 'xterm-256color', ...env },
@@ -44,17 +49,36 @@ export class Pty {
     onTestFinished(() => void this.#child.kill('SIGKILL'))
   }
 
+  /** Of the tool itself, below `script` and the shell. */
+  get pid(): number {
+    let pid = this.#child.pid as number
+    for (;;) {
+      const children = fs.readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim()
+      if (children === '') return pid
+      pid = Number(children.split(' ')[0])
+    }
+  }
+
+  /** As if somebody had dragged the window's corner. */
+  resize(columns: number, rows: number): void {
+    const terminal = fs.readlinkSync(`/proc/${this.pid}/fd/1`)
+    execFileSync('stty', ['-F', terminal, 'cols', String(columns), 'rows', String(rows)])
+  }
+
   type(text: string): void {
     this.#child.stdin.write(text)
   }
 
-  /** Resolves when that much has been printed. */
-  async shows(what: RegExp): Promise<void> {
-    while (!what.test(this.output)) {
+  /** Resolves when that has been printed, behind the first so many characters. */
+  async shows(what: RegExp, from = 0): Promise<void> {
+    const deadline = performance.now() + LIMIT_MS
+    while (!what.test(this.output.slice(from))) {
       expect(this.#child.exitCode, `ended without ${what}:\n${this.output}`).toBeNull()
-      await new Promise<void>((resolve) => {
+      const changed = new Promise<void>((resolve) => {
         this.#changed = resolve
       })
+      const left = deadline - performance.now()
+      await within(`${what} in:\n${JSON.stringify(this.output.slice(-3_000))}`, changed, Math.max(1, left))
     }
   }
 }

@@ -1,10 +1,11 @@
-import { jsonLogger } from '../../observe/logger.js'
 import { optionsFromEnv } from '../../outbox/environment.js'
 import { createOutbox } from '../../outbox.js'
 import { type Broker, openBroker } from '../broker.js'
 import { defineCommand } from '../command.js'
 import { DATABASE_OPTIONS, openDatabase } from '../database.js'
+import { leave, whenAborted } from '../ending.js'
 import { UsageError } from '../errors.js'
+import { loggerFromEnv } from '../log.js'
 
 interface Values {
   readonly events: string
@@ -69,10 +70,8 @@ export const relay = defineCommand({
     if (values.to === undefined)
       throw new UsageError('Nowhere to relay to. Give --to URL, for example --to nats://localhost.')
     const options = checked(values)
-    const stopped = new Promise<'stopped'>((resolve) => {
-      signal.addEventListener('abort', () => resolve('stopped'), { once: true })
-    })
-    const logger = jsonLogger()
+    const stopped = whenAborted(signal)
+    const logger = loggerFromEnv()
     const database = await openDatabase(values)
     let broker: Broker | undefined
     try {
@@ -89,9 +88,7 @@ export const relay = defineCommand({
       await outbox.stop()
     } finally {
       await broker?.close()
-      await database.close()
-      // A client that is still connecting would keep the process alive.
-      setTimeout(() => process.exit(), 1_000).unref()
+      await leave(() => database.close())
     }
     return 0
   },

@@ -1,0 +1,103 @@
+import type { Finding } from '../../store.js'
+import { checkNode, checkSettings, checkUrl } from '../checks.js'
+import { defineCommand } from '../command.js'
+import { DATABASE_OPTIONS, type Database, openDatabase } from '../database.js'
+import { loadedDriver } from '../drivers.js'
+import { inTime, leave } from '../ending.js'
+import { UsageError } from '../errors.js'
+import type { Terminal } from '../terminal.js'
+import { safe } from '../text.js'
+import { counted, reasonOf, wrap } from '../words.js'
+
+/** All checks of the database together; the one of NOTIFY waits for an answer. */
+const ANSWER_MS = 30_000
+
+export const doctor = defineCommand({
+  summary: 'looks for what makes an outbox slow or stops it, and says what to do',
+  options: {
+    ...DATABASE_OPTIONS,
+    json: { type: 'boolean', help: 'prints one JSON object: ok, findings' },
+  },
+  notes:
+    'The exit code is 0 without problems, also with warnings, and 1 with a problem. docs/doctor.md tells about every check.',
+  examples: ['aftercommit doctor', 'aftercommit doctor --json | jq .ok'],
+  run: async ({ values, terminal }) => {
+    const findings = [checkNode(), ...checkSettings(), ...(await aroundDatabase(values))]
+    const ok = findings.every(({ level }) => level !== 'problem')
+    if (values.json) terminal.printJson({ ok, findings })
+    else print(findings, terminal)
+    return ok ? 0 : 1
+  },
+})
+
+type Values = Parameters<typeof openDatabase>[0]
+
+/** What cannot be done ends the list as a problem: the checks before it are worth seeing. */
+async function aroundDatabase(values: Values): Promise<readonly Finding[]> {
+  const findings: Finding[] = []
+  let database: Database | undefined
+  let check = 'url'
+  try {
+    const url = checkUrl(values)
+    findings.push(url)
+    if (url.level === 'problem') return findings
+    check = 'driver'
+    database = await openDatabase(values)
+    const { name, version } = loadedDriver()
+    findings.push({ check, level: 'ok', says: version === null ? `${name}.` : `${name} ${version}.` })
+    check = 'connection'
+    findings.push(...(await inTime('The database', database.store.diagnose(), ANSWER_MS)))
+  } catch (error) {
+    findings.push(failure(check, error))
+  } finally {
+    const opened = database
+    if (opened) await leave(() => closed(opened))
+  }
+  return findings
+}
+
+/** SQLite's connections are closed by the store. */
+async function closed({ store, close }: Database): Promise<void> {
+  await store.close()
+  await close()
+}
+
+function failure(check: string, error: unknown): Finding {
+  if (error instanceof UsageError) {
+    const { message } = error
+    const [says = message, ...advice] = message.split(/(?<=\.) |: (?=npm install)/)
+    return { check, level: 'problem', says, ...(advice.length > 0 ? { advice: advice.join(' ') } : {}) }
+  }
+  return {
+    check,
+    level: 'problem',
+    says: `The database cannot be used: ${reasonOf(error)}`,
+    advice:
+      'See that the server runs and can be reached from here, and that user, password and name are right.',
+  }
+}
+
+const SIGNS = {
+  ok: ['✓', 'green'],
+  warning: ['!', 'yellow'],
+  problem: ['✗', 'red'],
+} as const
+
+function print(findings: readonly Finding[], terminal: Terminal): void {
+  const width = Math.max(...findings.map(({ check }) => check.length))
+  const indent = ' '.repeat(width + 4)
+  const room = Math.max(40, Math.min(terminal.width, 120) - indent.length)
+  for (const { check, level, says, advice } of findings) {
+    const [sign, colour] = SIGNS[level]
+    const [first = '', ...more] = wrap(safe(says), room)
+    terminal.print(`${terminal.style(colour, sign)} ${check.padEnd(width)}  ${first}`)
+    const rest = advice === undefined ? [] : wrap(safe(advice), room)
+    for (const line of more) terminal.print(`${indent}${line}`)
+    for (const line of rest) terminal.print(`${indent}${terminal.style('cyan', line)}`)
+  }
+  const problems = findings.filter(({ level }) => level === 'problem').length
+  const warnings = findings.filter(({ level }) => level === 'warning').length
+  const parts = [problems > 0 && counted(problems, 'problem'), warnings > 0 && counted(warnings, 'warning')]
+  terminal.print('')
+  terminal.print(problems + warnings === 0 ? 'All is well.' : `${parts.filter(Boolean).join(', ')}.`)
+}

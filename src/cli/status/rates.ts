@@ -1,0 +1,53 @@
+import type { SeenInstance } from '../../store.js'
+
+export interface Rates {
+  readonly donePerSecond: number
+  readonly failedPerSecond: number
+  /** Between the last two heartbeats, or still the average since the instances started. */
+  readonly basis: 'heartbeats' | 'start'
+}
+
+interface Measured {
+  readonly at: number
+  readonly done: number
+  readonly failed: number
+  readonly rates: Rates
+}
+
+/** Two heartbeats so close to each other say nothing. */
+const LEAST_MS = 100
+
+/**
+ * How fast the running instances are, from their counters. These come with heartbeats, so the rate of an instance is that
+ * between its last two ones, by the database's clock: looks in between change nothing, and no look shows a jump.
+ */
+export class RateMeter {
+  #known = new Map<string, Measured>()
+
+  /** Null when nobody runs. */
+  measure(running: readonly SeenInstance[]): Rates | null {
+    this.#known = new Map(running.map((one) => [one.id, measured(one, this.#known.get(one.id))]))
+    if (running.length === 0) return null
+    const all = [...this.#known.values()].map(({ rates }) => rates)
+    return {
+      donePerSecond: all.reduce((sum, one) => sum + one.donePerSecond, 0),
+      failedPerSecond: all.reduce((sum, one) => sum + one.failedPerSecond, 0),
+      basis: all.every(({ basis }) => basis === 'heartbeats') ? 'heartbeats' : 'start',
+    }
+  }
+}
+
+function measured({ startedAt, lastSeenAt, counters }: SeenInstance, known: Measured | undefined): Measured {
+  const { done, failed } = counters
+  const at = lastSeenAt.getTime()
+  const before = known ?? { at: startedAt.getTime(), done: 0, failed: 0 }
+  const seconds = (at - before.at) / 1_000
+  if (known && at - known.at < LEAST_MS) return known
+  const perSecond = (count: number) => (seconds > 0 ? Math.max(0, count / seconds) : 0)
+  const rates: Rates = {
+    donePerSecond: perSecond(done - before.done),
+    failedPerSecond: perSecond(failed - before.failed),
+    basis: known ? 'heartbeats' : 'start',
+  }
+  return { at, done, failed, rates }
+}
