@@ -74,10 +74,12 @@ it('says in one line what is wrong, and never a password', async () => {
 })
 
 it('says which driver to install where there is none, and takes the one of the project', async () => {
-  const project = fs.mkdtempSync(path.join(os.tmpdir(), 'aftercommit-project-'))
-  onTestFinished(() => fs.rmSync(project, { recursive: true, force: true }))
+  const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'aftercommit-project-'))
+  onTestFinished(() => fs.rmSync(folder, { recursive: true, force: true }))
+  const project = path.join(folder, 'project')
+  fs.mkdirSync(project)
   // It lies beside no driver, as in a project that has installed none.
-  const home = path.join(project, 'elsewhere', 'node_modules', 'aftercommit')
+  const home = path.join(folder, 'tools', 'node_modules', 'aftercommit')
   fs.mkdirSync(home, { recursive: true })
   fs.symlinkSync(path.dirname(path.dirname(MAIN)), path.join(home, 'dist'))
   fs.writeFileSync(path.join(home, 'package.json'), '{"name":"aftercommit","type":"module"}')
@@ -96,7 +98,7 @@ it('says which driver to install where there is none, and takes the one of the p
     stderr:
       'aftercommit: PostgreSQL needs a driver, which is not installed here: npm install pg, or npm install postgres.\n',
   })
-  fs.mkdirSync(path.join(project, 'node_modules', 'pg'))
+  fs.mkdirSync(path.join(project, 'node_modules', 'pg'), { recursive: true })
   fs.writeFileSync(
     path.join(project, 'node_modules', 'pg', 'index.js'),
     'exports.Pool = class { constructor() { throw new Error("the pg of the project") } }',
