@@ -9,6 +9,7 @@ import { loggerFromEnv } from '../log.js'
 
 export const work = defineCommand({
   summary: 'runs handlers, as a process of its own',
+  isService: true,
   options: {
     ...HANDLERS_OPTION,
     ...DATABASE_OPTIONS,

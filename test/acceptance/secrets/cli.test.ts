@@ -32,6 +32,14 @@ interface Case {
   readonly code: number
 }
 
+/** With the database that all share; it ends well. */
+function simple(...args: readonly string[]): Readonly<Record<string, Case>> {
+  const title = args.map((arg) => path.basename(arg)).join(' ')
+  return { [title]: { args: ({ database }) => [...args, '--database', database], code: 0 } }
+}
+
+const HANDLERS = path.join(import.meta.dirname, 'handlers.mjs')
+
 /** Every command, as it is meant and with URLs that make no sense. To be extended with each new command. */
 const COMMANDS: Readonly<Record<string, Case>> = {
   'relay that works': {
@@ -64,6 +72,21 @@ const COMMANDS: Readonly<Record<string, Case>> = {
     until: /the relay has started/,
     code: 0,
   },
+  ...simple('migrate'),
+  ...simple('list'),
+  ...simple('list', '--json'),
+  ...simple('list', '--status', 'dead'),
+  ...simple('show', 'waiting'),
+  ...simple('show', 'done', '--json'),
+  ...simple('show', 'dead'),
+  ...simple('status'),
+  ...simple('status', '--json'),
+  ...simple('doctor', '--json'),
+  ...simple('retry', 'dead', '--yes'),
+  ...simple('discard', '--type', 'nothing', '--yes'),
+  ...simple('prune'),
+  ...simple('pause', 'nothing'),
+  ...simple('consume', '--once', '--handlers', HANDLERS),
   'a URL without its option': { args: ({ database }) => ['relay', database], code: 2 },
 }
 
@@ -85,7 +108,8 @@ function run(given: Case, where: Where): Promise<Ran> {
   let output = ''
   const hear = (text: string) => {
     output += text
-    if (given.until?.test(output)) child.kill('SIGTERM')
+    // A second signal would end it at once.
+    if (given.until?.test(output) && !child.killed) child.kill('SIGTERM')
   }
   child.stdout.setEncoding('utf8').on('data', hear)
   child.stderr.setEncoding('utf8').on('data', hear)
@@ -141,7 +165,7 @@ describe('nothing of an event, and no password, is printed by', () => {
     outbox.on('dead', 'fails', () => {
       throw new Unrecoverable('no')
     })
-    for (const type of ['done', 'dead', 'waiting']) await outbox.enqueue(plant(type))
+    for (const type of ['done', 'dead', 'waiting', 'eaten']) await outbox.enqueue(plant(type))
     await outbox.drain()
     await outbox.stop()
     return { waiting: 'waiting', done: 'done', dead: 'dead' }

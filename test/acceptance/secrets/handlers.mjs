@@ -1,0 +1,3 @@
+export default (outbox) => {
+  outbox.on('eaten', 'eat', () => {})
+}
