@@ -1,6 +1,6 @@
 import { differingTypes } from './core/differences.js'
 import { duration } from './core/duration.js'
-import { describeError, quoteText } from './core/text.js'
+import { describeError, isClean, quoteText } from './core/text.js'
 import type {
   EventStore,
   Finding,
@@ -41,6 +41,8 @@ const REGISTERED_MS = 7 * 24 * 3_600_000
 /** An overview names no more types than that. */
 export const MOST_TYPES = 1_000
 const MOST_NAMES = 5
+/** Of what databases name, the longest is the id of a prepared transaction, in quotes. */
+const LONGEST_NAME = 202
 
 export function ok(says: string): Verdict {
   return { level: 'ok', says }
@@ -179,7 +181,10 @@ function leaseCheck(
       `Others take them over when the leases run out, the last one in ${duration(times.longestMs)}. If that is too late, choose a shorter \`poller.leaseMs\`.`,
     )
   }
-  return ok(`${events(total(leases))} leased by ${leases.length} of the instances.`)
+  if (leases.length === 0) return ok('No event is leased.')
+  return ok(
+    `${events(total(leases))} leased by ${leases.length} ${leases.length === 1 ? 'instance' : 'instances'}.`,
+  )
 }
 
 function deadLetterCheck({ types }: StoreOverview): Verdict {
@@ -224,6 +229,11 @@ function instanceCheck(live: readonly SeenInstance[], { types }: StoreOverview):
   }
   const hosts = new Set(live.map((one) => one.host)).size
   return ok(`${live.length} live on ${hosts} ${hosts === 1 ? 'host' : 'hosts'}.`)
+}
+
+/** SQL that can be pasted as it is; what a terminal could trip over is quoted as text. */
+export function shown(sql: string): string {
+  return isClean(sql) && sql.length <= LONGEST_NAME ? sql : quoteText(sql)
 }
 
 /** The first few, and how many more. */

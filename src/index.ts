@@ -43,7 +43,17 @@ export type {
 } from './outbox/settings.js'
 export { createOutbox, Outbox, type OutboxPublishOptions } from './outbox.js'
 export type { RelayOptions, RelayTarget } from './relay.js'
-export type { EventFilter, EventRecord, EventStatusName, EventStore, SeenInstance } from './store.js'
+export type {
+  EventFilter,
+  EventRecord,
+  EventStatusName,
+  EventStore,
+  Finding,
+  InstanceLeases,
+  SeenInstance,
+  StoreOverview,
+  TypeBacklog,
+} from './store.js'
 export type {
   HostedTransactions,
   SqlRow,

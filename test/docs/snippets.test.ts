@@ -14,6 +14,7 @@ const PAGES = [
   'configuration',
   'tuning',
   'migrations',
+  'doctor',
   'table-contract',
   'testing',
   'security',

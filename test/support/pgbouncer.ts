@@ -41,11 +41,17 @@ export function findPgBouncer(): string | null {
   return null
 }
 
-/** A pooler in transaction mode in front of the server: private port and folder, `serverConnections` per database. */
+export interface PgBouncerOptions {
+  readonly serverConnections?: number
+  readonly roundRobin?: boolean
+  readonly mode?: 'transaction' | 'statement'
+}
+
+/** A pooler, in transaction mode, in front of the server: private port and folder, `serverConnections` per database. */
 export async function startPgBouncer(
   binary: string,
   serverUrl: string,
-  { serverConnections = 4, roundRobin = false }: { serverConnections?: number; roundRobin?: boolean } = {},
+  { serverConnections = 4, roundRobin = false, mode = 'transaction' }: PgBouncerOptions = {},
 ): Promise<PgBouncer> {
   const server = new URL(serverUrl)
   const home = fs.mkdtempSync(path.join(os.tmpdir(), 'aftercommit-pgbouncer-'))
@@ -63,7 +69,7 @@ listen_port = ${port}
 unix_socket_dir =
 auth_type = trust
 auth_file = ${users}
-pool_mode = transaction
+pool_mode = ${mode}
 default_pool_size = ${serverConnections}
 max_client_conn = 200
 server_round_robin = ${roundRobin ? 1 : 0}

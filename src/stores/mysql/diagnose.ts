@@ -43,7 +43,7 @@ export async function diagnose(subject: Subject, limits: Limits = LIMITS): Promi
     { check: 'schema', look: () => schemaCheck(subject) },
   ]
   const found = await runChecks(first, ping)
-  const isThere = (await missingTables(subject)).length === 0
+  const isThere = missingIn(await enginesOf(subject)).length === 0
   const rest: Check[] = [
     ...(isThere ? [{ check: 'indexes', look: () => indexCheck(subject) }] : []),
     { check: 'clock', look: () => clockCheck(() => databaseNow(query), limits) },
@@ -60,20 +60,27 @@ export async function diagnose(subject: Subject, limits: Limits = LIMITS): Promi
 }
 
 async function connectionCheck(query: Query): Promise<Verdict> {
-  const [row = []] = (await query('select version(), @@read_only')).rows
-  const version = String(row[0])
-  const isMaria = /mariadb/i.test(version)
+  const version = await versionOf(query)
+  const isMaria = isMariadb(version)
   const [major = 0, minor = 0] = version.split('.').map(Number.parseFloat)
   const says = isMaria ? `MariaDB ${version.replace(/-mariadb.*/i, '')}.` : `MySQL ${version}.`
   if (isMaria ? major < 10 || (major === 10 && minor < 6) : major < 8)
     return problem(`${says} It is too old.`, 'Upgrade the server to MariaDB 10.6 or MySQL 8, or newer.')
-  if (Number(row[1]) !== 0) {
+  if ((await variables(query, 'read_only')).get('read_only') !== 'OFF') {
     return problem(
       `${says} It is read-only: a replica, or set so.`,
       'Connect to the primary, or: SET GLOBAL read_only = OFF;',
     )
   }
   return ok(says)
+}
+
+async function versionOf(query: Query): Promise<string> {
+  return String((await query('select version()')).rows[0]?.[0])
+}
+
+function isMariadb(version: string): boolean {
+  return /mariadb/i.test(version)
 }
 
 async function databaseNow(query: Query): Promise<number> {
@@ -83,19 +90,27 @@ async function databaseNow(query: Query): Promise<number> {
 
 const inDatabase = 'table_schema = coalesce(?, database())'
 
-async function missingTables({ query, names: { index }, database }: Subject): Promise<string[]> {
+/** Engines of the tables that are there, by name; null for those that are not. */
+async function enginesOf({
+  query,
+  names: { index },
+  database,
+}: Subject): Promise<Map<string, string | null>> {
   const { rows } = await query(
-    `select table_name from information_schema.tables where ${inDatabase} and table_name like ?`,
+    `select table_name, engine from information_schema.tables where ${inDatabase} and table_name like ?`,
     [database ?? null, `${index.replaceAll('_', '\\_')}%`],
   )
-  const there = rows.map((row) => String(row[0]).toLowerCase())
-  return ['', '_instance', '_pause', '_inbox', '_migration']
-    .map((end) => `${index}${end}`)
-    .filter((table) => !there.includes(table.toLowerCase()))
+  const engines = new Map(rows.map(([name, engine]) => [String(name).toLowerCase(), String(engine)]))
+  const ours = ['', '_instance', '_pause', '_inbox', '_migration'].map((end) => `${index}${end}`)
+  return new Map(ours.map((table) => [table, engines.get(table.toLowerCase()) ?? null]))
+}
+
+function missingIn(engines: Map<string, string | null>): string[] {
+  return [...engines].filter(([, engine]) => engine === null).map(([table]) => table)
 }
 
 async function schemaCheck(subject: Subject): Promise<Verdict> {
-  const { store, names, query, database } = subject
+  const { store, names, query } = subject
   const pending = await store.pendingMigrations()
   const all = migrationsFor(names)
   if (pending.length === all.length)
@@ -104,22 +119,20 @@ async function schemaCheck(subject: Subject): Promise<Verdict> {
     const missing = pending.map(({ version, name }) => `${version} (${name})`)
     return problem(`The schema is old: without migration ${missing.join(', ')}.`, 'Run: aftercommit migrate')
   }
-  const lost = await missingTables(subject)
+  const engines = await enginesOf(subject)
+  const lost = missingIn(engines)
   if (lost.length > 0) {
     return problem(
       `Somebody has dropped ${some(lost)}.`,
       'Run the migrations again, which create what is missing: aftercommit migrate --print | mysql DATABASE',
     )
   }
-  const { rows } = await query(
-    `select table_name from information_schema.tables
-      where ${inDatabase} and table_name like ? and engine <> 'InnoDB'`,
-    [database ?? null, `${names.index.replaceAll('_', '\\_')}%`],
-  )
-  if (rows.length > 0) {
+  const others = [...engines].filter(([, engine]) => engine !== 'InnoDB').map(([table]) => table)
+  if (others.length > 0) {
+    const prefix = names.events.slice(0, names.events.lastIndexOf('`', names.events.length - 2))
     return problem(
-      `Tables without transactions: ${some(rows.map(([name]) => String(name)))}.`,
-      rows.map(([name]) => `ALTER TABLE \`${name}\` ENGINE = InnoDB;`).join(' '),
+      `Tables without transactions: ${some(others)}.`,
+      others.map((table) => `ALTER TABLE ${prefix}\`${table}\` ENGINE = InnoDB;`).join(' '),
     )
   }
   const version = Number((await query(`select max(version) from ${names.migrations}`)).rows[0]?.[0])
@@ -128,24 +141,32 @@ async function schemaCheck(subject: Subject): Promise<Verdict> {
   )
 }
 
-async function indexCheck({ query, names, database }: Subject): Promise<Verdict> {
-  const { rows } = await query(
-    `select lower(index_name) from information_schema.statistics where ${inDatabase} and table_name = ?
-      group by index_name`,
-    [database ?? null, names.index],
-  )
-  const there = rows.map(([name]) => String(name))
-  const missing = STATED_INDEXES.filter(({ end }) => !there.includes(`${names.index}${end}`.toLowerCase()))
-  if (missing.length === 0) return ok(`${there.length} indexes.`)
-  return problem(
-    `Missing: ${some(missing.map(({ end }) => `${names.index}${end}`))}.`,
-    missing
-      .map(
-        ({ end, on, unique }) =>
-          `CREATE ${unique ? 'UNIQUE ' : ''}INDEX ${names.index}${end} ON ${names.events} ${on};`,
-      )
-      .join(' '),
-  )
+async function indexCheck({ query, names }: Subject): Promise<Verdict> {
+  const { rows } = await query(`show index from ${names.events}`)
+  const isMaria = isMariadb(await versionOf(query))
+  // The last word on an index: whether MariaDB ignores it, or whether MySQL sees it.
+  const hidden = isMaria ? 'YES' : 'NO'
+  const nameOf = (end: string) => `${names.index}${end}`.toLowerCase()
+  const has = (end: string, visible: boolean) =>
+    rows.some((row) => String(row[2]).toLowerCase() === nameOf(end) && (!visible || row[13] !== hidden))
+  const missing = STATED_INDEXES.filter(({ end }) => !has(end, false))
+  const unseen = STATED_INDEXES.filter(({ end }) => has(end, false) && !has(end, true))
+  if (missing.length + unseen.length === 0) return ok(`${STATED_INDEXES.length} indexes and the primary key.`)
+  const says = [
+    missing.length > 0 ? `Missing: ${some(missing.map(({ end }) => nameOf(end)))}.` : '',
+    unseen.length > 0 ? `Not used by the server: ${some(unseen.map(({ end }) => nameOf(end)))}.` : '',
+  ]
+  const advice = [
+    ...missing.map(
+      ({ end, on, unique }) =>
+        `CREATE ${unique ? 'UNIQUE ' : ''}INDEX ${names.index}${end} ON ${names.events} ${on};`,
+    ),
+    ...unseen.map(
+      ({ end }) =>
+        `ALTER TABLE ${names.events} ALTER INDEX ${names.index}${end} ${isMaria ? 'NOT IGNORED' : 'VISIBLE'};`,
+    ),
+  ]
+  return problem(says.filter(Boolean).join(' '), advice.join(' '))
 }
 
 async function collationCheck({ query, names, database }: Subject): Promise<Verdict> {
@@ -162,25 +183,30 @@ async function collationCheck({ query, names, database }: Subject): Promise<Verd
   )
 }
 
+/** By name; what this server does not have is left out. */
+async function variables(query: Query, ...names: string[]): Promise<Map<string, string>> {
+  const list = names.map((name) => `'${name}'`).join(', ')
+  const { rows } = await query(`show global variables where variable_name in (${list})`)
+  return new Map(rows.map(([name, value]) => [String(name).toLowerCase(), String(value)]))
+}
+
 async function isolationCheck(query: Query): Promise<Verdict> {
-  // Under another name in MariaDB before 11.1.
-  const { rows } = await query(
-    `select variable_value from information_schema.global_variables
-      where variable_name in ('TX_ISOLATION', 'TRANSACTION_ISOLATION')`,
-  ).catch(() => query('select @@global.transaction_isolation'))
-  const isolation = String(rows[0]?.[0]).replace('-', ' ')
+  // Older servers have the one name, newer ones the other.
+  const [value = 'unknown'] = (await variables(query, 'tx_isolation', 'transaction_isolation')).values()
+  const isolation = value.replace('-', ' ')
   const says = `New sessions are ${isolation}; the connections of workers are READ COMMITTED.`
   if (isolation !== 'SERIALIZABLE') return ok(says)
   return warning(
     says,
-    "In transactions of that kind every SELECT takes locks, which hold up publishers and workers: SET GLOBAL TRANSACTION ISOLATION LEVEL READ COMMITTED; or set the pool's own.",
+    "In such transactions all that is read is locked, which holds up publishers and workers: SET GLOBAL TRANSACTION ISOLATION LEVEL READ COMMITTED; or set the pool's own.",
   )
 }
 
 async function binaryLogCheck(query: Query): Promise<Verdict> {
-  const [row = []] = (await query('select @@log_bin, @@binlog_format')).rows
-  if (Number(row[0]) === 0) return ok('The binary log is off.')
-  if (row[1] !== 'STATEMENT') return ok(`Its format is ${row[1]}.`)
+  const set = await variables(query, 'log_bin', 'binlog_format')
+  if (set.get('log_bin') !== 'ON') return ok('The binary log is off.')
+  const format = set.get('binlog_format') ?? 'ROW'
+  if (format !== 'STATEMENT') return ok(`Its format is ${format}.`)
   return problem(
     'Its format is STATEMENT: the server refuses what workers write, since they are READ COMMITTED.',
     "SET GLOBAL binlog_format = 'ROW'; and the same in the server's configuration. Sessions that are open keep the old one.",
@@ -188,7 +214,7 @@ async function binaryLogCheck(query: Query): Promise<Verdict> {
 }
 
 async function packetCheck(query: Query, names: Names | null): Promise<Verdict> {
-  const packet = Number((await query('select @@max_allowed_packet')).rows[0]?.[0])
+  const packet = Number((await variables(query, 'max_allowed_packet')).get('max_allowed_packet'))
   const sizes = names
     ? pendingSources(names).map((from) => `select max(payload_size) as size from ${from}`)
     : ['select 0 as size']
@@ -247,7 +273,7 @@ async function poolSizeCheck({ query, maxConnections, needed }: Subject): Promis
     )
   }
   const [, used] = (await query(`show global status like 'Threads_connected'`)).rows[0] ?? []
-  const most = Number((await query('select @@max_connections')).rows[0]?.[0])
+  const most = Number((await variables(query, 'max_connections')).get('max_connections'))
   const says = `${size}; the server has ${used} of ${most} in use.`
   if (Number(used) < most * 0.9) return ok(says)
   return warning(says, 'Let the pools of the application be smaller, or raise max_connections.')

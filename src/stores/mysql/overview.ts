@@ -46,7 +46,7 @@ export async function overview(
       eventType: row[0] as string,
       pending: Number(row[1]),
       dead: Number(row[2]),
-      oldestLagMs: Math.max(0, Number(row[3])),
+      oldestLagMs: Math.max(0, Math.round(Number(row[3]))),
     })),
     leases: leasesByInstance(leases.map((row) => [row[0] as string, Number(row[1])])),
   }

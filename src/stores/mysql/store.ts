@@ -7,6 +7,7 @@ import {
   TransactionEndedError,
   TransactionRolledBackError,
 } from '../../core/errors.js'
+import type { Limits } from '../../diagnosis.js'
 import type {
   AppendOptions,
   AppendResult,
@@ -234,16 +235,18 @@ export class MysqlStore<Client> implements EventStore<Client> {
     return this.#alone((query) => overviewing.overview(this.#sql.overview, query))
   }
 
-  diagnose() {
+  /** With other limits than the usual ones: for tests. */
+  diagnose(limits?: Limits) {
     const taken = reserved.get(this.#pool) ?? 0
-    return diagnosing.diagnose({
+    const subject: diagnosing.Subject = {
       store: this,
       query: (sql, params) => this.#alone((query) => query(sql, params)),
       names: this.#names,
       database: this.#database,
       maxConnections: this.#pool.config.connectionLimit || Number.POSITIVE_INFINITY,
       needed: taken + (this.#opened ? 0 : OWN_CONNECTIONS) + 1,
-    })
+    }
+    return diagnosing.diagnose(subject, limits)
   }
 
   instances(seenWithinMs: number) {

@@ -9,6 +9,7 @@ import {
   once,
   problem,
   runChecks,
+  shown,
   some,
   type Verdict,
   warning,
@@ -23,7 +24,7 @@ import { inSchemaOf, vacuumCheck } from './vacuum.js'
 
 const OLDEST = 14
 const NEWEST = 18
-const HEARD_WITHIN_MS = 2_000
+const HEARD_WITHIN_MS = 5_000
 const PROBE = 'aftercommit_probe'
 
 export interface Subject {
@@ -47,7 +48,7 @@ const tables = statement(
 )
 const applied = (names: Names) => statement(`select coalesce(max(version), 0) from ${names.migrations}`)
 const present = statement(`
-select lower(c.relname), (i.indisvalid and i.indisready)::int, i.indisprimary::int
+select lower(c.relname), (i.indisvalid and i.indisready)::int, i.indisprimary::int, quote_ident(c.relname)
   from pg_index i join pg_class c on c.oid = i.indexrelid where i.indrelid = to_regclass($1::text)`)
 const usage = statement(
   `select (select sum(numbackends) from pg_stat_database), current_setting('max_connections')::int`,
@@ -62,7 +63,11 @@ export async function diagnose(subject: Subject, limits: Limits = LIMITS): Promi
     { check: 'schema', look: () => schemaCheck(query, subject) },
   ]
   const found = await runChecks(first, ping)
-  const isThere = (await query(tables, [`${names.events} ${names.instances} ${names.pauses}`])).length === 0
+  const isThere = await hasTables(query, names).catch(async () => {
+    // Not even the schema may be looked into.
+    await ping()
+    return false
+  })
   const pooler = once(() => poolerOf(subject))
   const rest: Check[] = [
     ...(isThere ? [{ check: 'indexes', look: () => indexCheck(query, names) }] : []),
@@ -75,6 +80,10 @@ export async function diagnose(subject: Subject, limits: Limits = LIMITS): Promi
     { check: 'pool size', look: () => poolSizeCheck(query, subject) },
   ]
   return [...found, ...(await runChecks(rest, ping))]
+}
+
+async function hasTables(query: Query, { events, instances, pauses }: Names): Promise<boolean> {
+  return (await query(tables, [`${events} ${instances} ${pauses}`])).length === 0
 }
 
 async function connectionCheck(query: Query): Promise<Verdict> {
@@ -123,14 +132,14 @@ async function schemaCheck(query: Query, { store, names }: Subject): Promise<Ver
 
 async function indexCheck(query: Query, names: Names): Promise<Verdict> {
   const rows = await query(present, [names.events])
-  const broken = rows.filter(([, valid]) => Number(valid) === 0).map(([name]) => String(name))
+  const broken = rows.filter(([, valid]) => Number(valid) === 0).map((row) => String(row[3]))
   const missing = indexesOf(names).filter(({ name }) => !rows.some((row) => row[0] === name.toLowerCase()))
   const hasKey = rows.some(([, , primary]) => Number(primary) === 1)
   if (missing.length + broken.length === 0 && hasKey) return ok(`${rows.length} indexes, all valid.`)
   const says = [
     missing.length > 0 ? `Missing: ${some(missing.map(({ name }) => name))}.` : '',
     hasKey ? '' : 'The primary key is missing.',
-    broken.length > 0 ? `Not valid: ${some(broken)}.` : '',
+    broken.length > 0 ? `Not valid: ${some(broken.map(shown))}.` : '',
   ]
   const advice = [
     ...missing.map(({ sql }) => `CREATE INDEX CONCURRENTLY ${sql};`),
@@ -148,15 +157,15 @@ async function leaseTimes(
 ): Promise<LeaseTimes> {
   const part = (where: string) => `
   select locked_until from ${events} e where ${where} and status in (0, 2) and locked_until is not null
-    and (locked_until > clock_timestamp() or (locked_until < clock_timestamp() - $1::float8 * interval '1 ms'
-      and available_at <= clock_timestamp()
+    and (locked_until > statement_timestamp() or (locked_until < statement_timestamp() - $1::float8 * interval '1 ms'
+      and available_at <= statement_timestamp()
       and not exists (select from ${pauses} p where p.event_type in (e.event_type, '*'))))`
   const isFirst = `not exists (select from ${events} f
     where f.ordering_key = e.ordering_key and f.seq < e.seq and (f.status in (0, 2) or f.halts))`
   const sql = statement(`
-select count(*) filter (where locked_until < clock_timestamp()),
-  coalesce(date_part('epoch', clock_timestamp() - min(locked_until)), 0) * 1000,
-  coalesce(date_part('epoch', max(locked_until) - clock_timestamp()), 0) * 1000
+select count(*) filter (where locked_until < statement_timestamp()),
+  coalesce(date_part('epoch', statement_timestamp() - min(locked_until)), 0) * 1000,
+  coalesce(date_part('epoch', max(locked_until) - statement_timestamp()), 0) * 1000
   from (${part(FRESH)} union all ${part(TIMED)} union all ${part(`${ORDERED} and ${isFirst}`)}) found`)
   const [row = []] = await driver.query(sql, [lostMs])
   return {

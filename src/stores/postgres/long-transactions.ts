@@ -1,6 +1,6 @@
 import { duration } from '../../core/duration.js'
-import { isClean, quoteText } from '../../core/text.js'
-import { type Limits, ok, problem, type Verdict, warning } from '../../diagnosis.js'
+import { quoteText } from '../../core/text.js'
+import { type Limits, ok, problem, shown, type Verdict, warning } from '../../diagnosis.js'
 import { type Query, type Row, statement } from './driver.js'
 
 /** Something that keeps vacuum from removing dead row versions, or may hold locks. */
@@ -71,20 +71,20 @@ function sessionHolder([pid, application, state, ageMs]: Row): Holder {
 
 function preparedHolder([gid, ageMs]: Row): Holder {
   return {
-    what: `The prepared transaction ${shown(gid)} has waited for ${duration(Number(ageMs))}`,
+    what: `The prepared transaction ${shown(String(gid))} has waited for ${duration(Number(ageMs))}`,
     ageMs: Number(ageMs),
-    advice: `Ask its transaction manager, then: ROLLBACK PREPARED ${shown(gid)}; or COMMIT PREPARED of the same.`,
+    advice: `Ask its transaction manager, then: ROLLBACK PREPARED ${shown(String(gid))}; or COMMIT PREPARED of the same.`,
   }
 }
 
 function slotHolder([name, active, xids]: Row): Holder {
   return {
-    what: `The ${Number(active) === 1 ? '' : 'unused '}replication slot ${shown(name)} holds rows back for ${xids} transactions`,
+    what: `The ${Number(active) === 1 ? '' : 'unused '}replication slot ${shown(String(name))} holds rows back for ${xids} transactions`,
     ageMs: 0,
     advice:
       Number(active) === 1
         ? 'A long query on the standby is the reason: end it there, or set hot_standby_feedback = off.'
-        : `Start its standby again, or, when that is gone for good: SELECT pg_drop_replication_slot(${shown(name)});`,
+        : `Start its standby again, or, when that is gone for good: SELECT pg_drop_replication_slot(${shown(String(name))});`,
   }
 }
 
@@ -98,10 +98,4 @@ function senderHolder([pid, application, xids]: Row): Holder {
 
 function nameOf(application: unknown): string {
   return application ? quoteText(String(application)) : 'a session without a name'
-}
-
-/** A literal that can be pasted; what a terminal could trip over is only described. */
-function shown(literal: unknown): string {
-  const text = String(literal)
-  return isClean(text) && text.length <= 210 ? text : quoteText(text)
 }

@@ -6,6 +6,7 @@ import {
   TransactionEndedError,
   TransactionRolledBackError,
 } from '../../core/errors.js'
+import type { Limits } from '../../diagnosis.js'
 import type {
   AppendOptions,
   AppendRow,
@@ -107,7 +108,7 @@ export class PostgresStore<Client> implements EventStore<Client> {
       settles: settling.settleStatements(this.#names),
       registry: registry.registryStatements(this.#names),
       inspect: inspecting.inspectStatements(this.#names),
-      overview: overviewing.overviewStatements(this.#names),
+      overview: overviewing.overviewStatement(this.#names),
       pauses: pauseStatements(this.#names),
       inbox: inboxStatements(this.#names),
     }
@@ -239,10 +240,11 @@ export class PostgresStore<Client> implements EventStore<Client> {
     return overviewing.overview(this.#sql.overview, this.#driver).catch(this.#explain)
   }
 
-  diagnose() {
+  /** With other limits than the usual ones: for tests. */
+  diagnose(limits?: Limits) {
     const taken = reserved.get(this.#driver.source) ?? 0
     const own = this.capabilities.doorbell ? 3 : 2
-    return diagnosing.diagnose({
+    const subject = {
       store: this,
       driver: this.#driver as unknown as PostgresDriver<unknown>,
       names: this.#names,
@@ -250,7 +252,8 @@ export class PostgresStore<Client> implements EventStore<Client> {
       prepare: this.#options.prepare,
       taken,
       needed: taken + (this.#opened ? 0 : own) + 1,
-    })
+    }
+    return diagnosing.diagnose(subject, limits)
   }
 
   instances(seenWithinMs: number) {

@@ -1,14 +1,17 @@
 import { duration } from '../../core/duration.js'
-import { ok, problem, some, type Verdict, warning } from '../../diagnosis.js'
+import { ok, problem, shown, some, type Verdict, warning } from '../../diagnosis.js'
 import { type Query, statement } from './driver.js'
 import type { Names } from './names.js'
 
-/** More dead row versions than that, and more than half as many as live ones: vacuum does not keep up. */
-const MANY_DEAD = 50_000
 const MEGABYTE = 1_048_576
-/** An index of that size with room for many times what it holds. */
-const LARGE_INDEX = 64 * MEGABYTE
-const BYTES_AN_ENTRY = 400
+
+const LIMITS = {
+  /** More dead row versions than that, and more than half as many as live ones: vacuum does not keep up. */
+  dead: 50_000,
+  /** An index of that size that has so much room for each entry is mostly empty. */
+  indexBytes: 64 * MEGABYTE,
+  bytesAnEntry: 400,
+}
 
 const table = statement(`
 select coalesce(s.n_live_tup, 0), coalesce(s.n_dead_tup, 0), pg_total_relation_size(c.oid),
@@ -19,11 +22,11 @@ select coalesce(s.n_live_tup, 0), coalesce(s.n_dead_tup, 0), pg_total_relation_s
   from pg_class c left join pg_stat_all_tables s on s.relid = c.oid where c.oid = to_regclass($1::text)`)
 
 const indexes = statement(`
-select c.relname, pg_relation_size(c.oid) from pg_index i join pg_class c on c.oid = i.indexrelid
+select quote_ident(c.relname), pg_relation_size(c.oid) from pg_index i join pg_class c on c.oid = i.indexrelid
  where i.indrelid = to_regclass($1::text) and c.reltuples >= 0 and pg_relation_size(c.oid) > $2::float8
    and pg_relation_size(c.oid) > c.reltuples * $3::float8 order by 2 desc`)
 
-export async function vacuumCheck(query: Query, { events }: Names): Promise<Verdict> {
+export async function vacuumCheck(query: Query, { events }: Names, limits = LIMITS): Promise<Verdict> {
   const [row = []] = await query(table, [events])
   const [live = 0, dead = 0, bytes = 0] = row.slice(0, 3).map(Number)
   const last = row[3] === null ? 'never vacuumed' : `vacuumed ${duration(Math.max(0, Number(row[3])))} ago`
@@ -40,15 +43,15 @@ export async function vacuumCheck(query: Query, { events }: Names): Promise<Verd
       `ALTER TABLE ${events} RESET (autovacuum_enabled);`,
     )
   }
-  if (dead > MANY_DEAD && dead > live / 2) {
+  if (dead > limits.dead && dead > live / 2) {
     return warning(
       `Vacuum does not keep up: ${says}`,
       `See what holds it back under "long transactions", then: VACUUM (VERBOSE) ${events};`,
     )
   }
-  const bloated = await query(indexes, [events, LARGE_INDEX, BYTES_AN_ENTRY])
+  const bloated = await query(indexes, [events, limits.indexBytes, limits.bytesAnEntry])
   if (bloated.length > 0) {
-    const names = bloated.map(([name, size]) => `${name} (${megabytes(Number(size))})`)
+    const names = bloated.map(([name, size]) => `${shown(String(name))} (${megabytes(Number(size))})`)
     return warning(
       `Indexes that are mostly empty: ${some(names)}. ${says}`,
       bloated.map(([name]) => `REINDEX INDEX CONCURRENTLY ${inSchemaOf(events, String(name))};`).join(' '),
@@ -57,10 +60,9 @@ export async function vacuumCheck(query: Query, { events }: Names): Promise<Verd
   return ok(says)
 }
 
-/** The index of a table lies in the table's schema. */
+/** The index of a table lies in the table's schema. Its name is quoted already. */
 export function inSchemaOf(events: string, index: string): string {
-  const prefix = events.includes('.') ? events.slice(0, events.indexOf('.') + 1) : ''
-  return `${prefix}"${index}"`
+  return events.slice(0, events.indexOf('.') + 1) + shown(index)
 }
 
 function megabytes(bytes: number): string {

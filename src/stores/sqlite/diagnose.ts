@@ -1,5 +1,4 @@
 import fs from 'node:fs'
-import path from 'node:path'
 import {
   backlogChecks,
   type Check,
@@ -24,7 +23,7 @@ const MEGABYTE = 1_048_576
 /** Nothing else runs in the process while the file is checked. */
 const SMALL_FILE = 64 * MEGABYTE
 const LARGE_WAL = 64 * MEGABYTE
-const LOCK_WITHIN_MS = 2_000
+const LOCK_WITHIN_MS = 1_000
 
 export interface Subject<Client extends SqliteDatabase> {
   readonly store: Pick<EventStore, 'overview' | 'instances' | 'paused' | 'pendingMigrations'>
@@ -65,21 +64,14 @@ function pragma(db: Connection, name: string): unknown {
 function connectionCheck(db: Connection, file: string): Verdict {
   const version = db.all('select sqlite_version() as version')[0]?.version
   const says = `SQLite ${version}, ${fs.statSync(file).size} bytes.`
-  // SQLite writes files beside it.
-  const locked = [file, path.dirname(file)].find((one) => !isWritable(one))
-  if (locked === undefined && Number(pragma(db, 'query_only')) === 0) return ok(says)
-  return problem(
-    `${says} It cannot be written${locked === path.dirname(file) ? ': its folder is read-only' : ''}.`,
-    'Give the user of this process the right to write the file and its folder, and open it without a read-only option.',
-  )
-}
-
-function isWritable(file: string): boolean {
   try {
-    fs.accessSync(file, fs.constants.W_OK)
-    return true
+    canLock(db)
+    return ok(says)
   } catch {
-    return false
+    return problem(
+      `${says} It cannot be written.`,
+      'Give the user of this process the right to write the file and its folder, and open it without a read-only option.',
+    )
   }
 }
 

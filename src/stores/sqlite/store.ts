@@ -5,6 +5,7 @@ import {
   TransactionEndedError,
   TransactionRolledBackError,
 } from '../../core/errors.js'
+import type { Limits } from '../../diagnosis.js'
 import type {
   AppendOptions,
   AppendResult,
@@ -188,8 +189,10 @@ export class SqliteStore<Client extends SqliteDatabase> implements EventStore<Cl
     return this.#connections.read((db) => overviewing.overview(this.#sql.overview, db))
   }
 
-  diagnose() {
-    return diagnosing.diagnose({ store: this, connections: this.#connections, names: this.#names })
+  /** With other limits than the usual ones: for tests. */
+  diagnose(limits?: Limits) {
+    const subject = { store: this, connections: this.#connections, names: this.#names }
+    return diagnosing.diagnose(subject, limits)
   }
 
   instances(seenWithinMs: number) {

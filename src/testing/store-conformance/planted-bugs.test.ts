@@ -154,6 +154,37 @@ const BUGS: Readonly<Record<string, Bug>> = {
       return { ...(await good.stats()), counters }
     },
   }),
+  'shows dead events as pending ones': (good) => ({
+    overview: async () => {
+      const { types, leases } = await good.overview()
+      return { types: types.map((one) => ({ ...one, pending: one.pending + one.dead })), leases }
+    },
+  }),
+  'shows the types by name alone': (good) => ({
+    overview: async () => {
+      const { types, leases } = await good.overview()
+      return { types: [...types].sort((a, b) => (a.eventType < b.eventType ? -1 : 1)), leases }
+    },
+  }),
+  'shows one lag for all types': (good) => ({
+    overview: async () => {
+      const { types, leases } = await good.overview()
+      const { oldestLagMs } = await good.stats()
+      return { types: types.map((one) => ({ ...one, oldestLagMs })), leases }
+    },
+  }),
+  'shows tokens instead of instances': (good) => ({
+    overview: async () => {
+      const { types, leases } = await good.overview()
+      return { types, leases: leases.map((one) => ({ ...one, instance: `${one.instance}:1` })) }
+    },
+  }),
+  'finds nothing but what is wrong': (good) => ({
+    diagnose: async () => (await good.diagnose()).filter((one) => one.level !== 'ok'),
+  }),
+  'gives no advice': (good) => ({
+    diagnose: async () => (await good.diagnose()).map(({ check, level, says }) => ({ check, level, says })),
+  }),
   'does not ring': () => ({ ring: async () => {} }),
 }
 

@@ -1,0 +1,117 @@
+import { createPool } from 'mysql2/promise'
+import { describe, expect, inject, it } from 'vitest'
+import { EventEnvelope } from '../../../src/core/envelope.js'
+import type { EventStore } from '../../../src/index.js'
+import { mysqlStore } from '../../../src/stores/mysql/index.js'
+import { postgresStore } from '../../../src/stores/postgres/index.js'
+import { sqliteStore } from '../../../src/stores/sqlite/index.js'
+import { freshMysql } from '../../support/mariadb-server.js'
+import { sqliteDrivers, sqliteFolder } from '../../support/sqlite-drivers.js'
+import { afterwards, emptyDatabase, poolOn } from '../../support/trap-kit.js'
+import { findingOf } from './kit.js'
+
+interface World {
+  readonly store: EventStore<unknown>
+  run(sql: string): Promise<unknown>
+  /** An expression for a time that has passed. */
+  ago(minutes: number): string
+}
+
+async function onPostgres(): Promise<World> {
+  const pool = poolOn(await emptyDatabase())
+  const store = postgresStore(pool) as EventStore<unknown>
+  return { store, run: (sql) => pool.query(sql), ago: (n) => `now() - interval '${n} minutes'` }
+}
+
+async function onMysql(): Promise<World> {
+  const database = await freshMysql(inject('mysqlUrl') ?? '')
+  afterwards('drop the database', () => database.drop())
+  const pool = createPool({ uri: database.url, connectionLimit: 8 })
+  afterwards('end the pool', () => pool.end())
+  const store = mysqlStore(pool) as EventStore<unknown>
+  return { store, run: (sql) => pool.query(sql), ago: (n) => `utc_timestamp(6) - interval ${n} minute` }
+}
+
+async function onSqlite(): Promise<World> {
+  const folder = sqliteFolder()
+  const [driver] = sqliteDrivers()
+  const open = () => (driver as NonNullable<typeof driver>).open(folder.file('a.db'))
+  const store = sqliteStore(open)
+  afterwards('remove the folder', async () => folder.remove())
+  afterwards('close', () => store.close())
+  const run = async (sql: string) => {
+    const client = open()
+    client.exec(sql)
+    client.close()
+  }
+  return { store: store as EventStore<unknown>, run, ago: (n) => `(unixepoch() - ${n} * 60) * 1000` }
+}
+
+const WORLDS: readonly (readonly [string, () => Promise<World>, boolean])[] = [
+  ['PostgreSQL', onPostgres, true],
+  ['MySQL', onMysql, inject('mysqlUrl') !== null],
+  ['SQLite', onSqlite, true],
+]
+
+const instance = {
+  id: 'alive',
+  host: 'h',
+  pid: 1,
+  version: '1',
+  handlers: {},
+  accept: { names: [], versions: [], prefixes: [''] },
+  counters: { done: 0, failed: 0, dead: 0 },
+}
+
+describe.each(WORLDS.filter(([, , isThere]) => isThere))('diagnosis of a backlog on %s', (_name, open) => {
+  async function opened(types: readonly { eventType: string; orderingKey?: string }[]) {
+    const world = await open()
+    await world.store.migrate()
+    const rows = types.map((init) => ({
+      event: EventEnvelope.create({ ...init, payload: 1 }),
+      token: 'gone:0',
+    }))
+    await world.store.transaction(({ client }) =>
+      world.store.append(client, rows, { leaseMs: 60_000, onDuplicate: 'error' }),
+    )
+    return world
+  }
+
+  it('finds rows that nobody has taken over, and leaves out those that must wait', async () => {
+    const { store, run, ago } = await opened([
+      { eventType: 'free' },
+      { eventType: 'keyed', orderingKey: 'k' },
+      { eventType: 'keyed', orderingKey: 'k' },
+      { eventType: 'paused' },
+    ])
+    await store.pause('paused')
+    expect(await findingOf(store, 'stuck leases')).toMatchObject({
+      level: 'ok',
+      says: '4 events are leased by 1 instance.',
+    })
+    await run(`update outbox_event set locked_until = ${ago(1)}`)
+    expect(await findingOf(store, 'stuck leases')).toMatchObject({ level: 'ok', says: 'No event is leased.' })
+    await run(`update outbox_event set locked_until = ${ago(10)}`)
+    const lost = await findingOf(store, 'stuck leases')
+    expect(lost).toMatchObject({ level: 'warning', advice: expect.stringMatching(/start one/) })
+    expect(lost.says).toMatch(/^2 events are left by somebody whose lease ran out, up to 10 min ago/)
+    await store.heartbeat(instance, false)
+    expect((await findingOf(store, 'stuck leases')).advice).toMatch(/A live instance takes them over/)
+    await store.pause('*')
+    expect(await findingOf(store, 'stuck leases')).toMatchObject({ level: 'ok' })
+  })
+
+  it('finds what has waited too long, and lets wait what is paused', async () => {
+    const { store, run, ago } = await opened([{ eventType: 'slow' }])
+    const wait = (minutes: number) =>
+      run(`update outbox_event set created_at = ${ago(minutes)}, available_at = ${ago(minutes)}`)
+    await wait(10)
+    const late = await findingOf(store, 'lag')
+    expect(late.level).toBe('warning')
+    expect(late.says).toMatch(/^The oldest event that is due has waited for 10 min: "slow", 1 pending\.$/)
+    await wait(120)
+    expect((await findingOf(store, 'lag')).level).toBe('problem')
+    await store.pause('slow')
+    expect(await findingOf(store, 'lag')).toMatchObject({ level: 'ok' })
+  })
+})

@@ -1,0 +1,66 @@
+import fs from 'node:fs'
+import path from 'node:path'
+import { createPool } from 'mysql2/promise'
+import { describe, expect, inject, it } from 'vitest'
+import type { EventStore } from '../../src/index.js'
+import { memoryStore } from '../../src/stores/memory/index.js'
+import { mysqlStore } from '../../src/stores/mysql/index.js'
+import { postgresStore } from '../../src/stores/postgres/index.js'
+import { sqliteStore } from '../../src/stores/sqlite/index.js'
+import { freshMysql } from '../support/mariadb-server.js'
+import { type SqliteDriver, sqliteDrivers, sqliteFolder } from '../support/sqlite-drivers.js'
+import { afterwards, emptyDatabase, poolOn } from '../support/trap-kit.js'
+import { ROOT } from './snippets.js'
+
+type Store = EventStore<never>
+
+const STORES: Readonly<Record<string, () => Promise<Store>>> = {
+  PostgreSQL: async () => postgresStore(poolOn(await emptyDatabase())) as unknown as Store,
+  MySQL: async () => {
+    const database = await freshMysql(inject('mysqlUrl') ?? '')
+    afterwards('drop the database', () => database.drop())
+    const pool = createPool({ uri: database.url, connectionLimit: 4 })
+    afterwards('end the pool', () => pool.end())
+    return mysqlStore(pool) as unknown as Store
+  },
+  SQLite: async () => {
+    const folder = sqliteFolder()
+    const driver = sqliteDrivers()[0] as SqliteDriver
+    afterwards('remove the folder', async () => folder.remove())
+    const store = sqliteStore(() => driver.open(folder.file('a')))
+    afterwards('close', () => store.close())
+    return store as unknown as Store
+  },
+  Memory: async () => memoryStore() as unknown as Store,
+}
+
+/** Headings of docs/doctor.md, each with the databases that it names. */
+function documented(): { check: string; databases: string[] }[] {
+  const text = fs.readFileSync(path.join(ROOT, 'docs/doctor.md'), 'utf8')
+  return [...text.matchAll(/^### (.*)\n\n\*(.*?)\.\*/gm)].map(([, check, databases]) => ({
+    check: check as string,
+    databases: databases === 'All stores' ? Object.keys(STORES) : (databases as string).split(', '),
+  }))
+}
+
+describe('docs/doctor.md', () => {
+  it('has one section a check, each with its databases', () => {
+    const text = fs.readFileSync(path.join(ROOT, 'docs/doctor.md'), 'utf8')
+    expect(documented().map(({ check }) => check)).toEqual(
+      [...text.matchAll(/^### (.*)$/gm)].map((match) => match[1]),
+    )
+  })
+
+  for (const [name, open] of Object.entries(STORES)) {
+    it.skipIf(name === 'MySQL' && inject('mysqlUrl') === null)(
+      `has the checks of ${name}, and no other`,
+      async () => {
+        const store = await open()
+        await store.migrate()
+        const checks = (await store.diagnose()).map((finding) => finding.check)
+        const known = documented().filter(({ databases }) => databases.includes(name))
+        expect(known.map(({ check }) => check).sort()).toEqual([...checks].sort())
+      },
+    )
+  }
+})
