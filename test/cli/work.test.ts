@@ -65,7 +65,7 @@ describe('aftercommit work refuses', () => {
       code: 2,
       stderr: expect.stringMatching(/^aftercommit: --concurrency/),
     })
-    expect(variable).toMatchObject({ code: 1, stderr: expect.stringMatching(/OUTBOX_LEASE_MS: must be/) })
+    expect(variable).toMatchObject({ code: 2, stderr: expect.stringMatching(/OUTBOX_LEASE_MS: must be/) })
     expect(unreachable).toMatchObject({
       code: 1,
       stdout: 'closed\n',
@@ -141,6 +141,22 @@ describe('aftercommit work', () => {
     await hasStatus(1, 1)
     second.kill('SIGINT')
     expect(await second.exit).toEqual({ code: 0, signal: null })
+  })
+
+  it('leaves handlers behind that take longer than OUTBOX_DRAIN_TIMEOUT_MS, and gives their events back', async () => {
+    const env = { OUTBOX_DRAIN_TIMEOUT_MS: '50' }
+    const worker = new Cli([...args(fileOf('slow.mjs', HANDLERS)), '--concurrency', '3'], { env })
+    await worker.prints(/the worker has started/)
+    await publish(1, { gate: path.join(folder, 'much later') })
+    await worker.prints(/begin 1/)
+    worker.kill('SIGTERM')
+    expect(await worker.exit).toEqual({ code: 0, signal: null })
+    const times = [...worker.stdout.matchAll(/"time":"([^"]+)".*the worker (?:is stopping|has stopped)/g)]
+    const [asked, stopped] = times.map((match) => Date.parse(String(match[1])))
+    // By default it is five seconds.
+    expect(Number(stopped) - Number(asked)).toBeLessThan(4_000)
+    const { rows } = await pool.query('select status, attempts, locked_until from outbox_event')
+    expect(rows).toEqual([{ status: 0, attempts: 0, locked_until: null }])
   })
 
   it('a second signal ends it at once, whichever it is', async () => {

@@ -41,7 +41,7 @@ it('the health check of docs/workers.md answers, and its server does not outlive
   const response = await fetch(`http://127.0.0.1:${port}/`)
   expect({ status: response.status, body: await response.json() }).toEqual({
     status: 200,
-    body: { ok: true, problems: [] },
+    body: { ready: true, problems: [] },
   })
   worker.kill('SIGTERM')
   expect(await worker.exit).toEqual({ code: 0, signal: null })
