@@ -231,7 +231,8 @@ describe.skipIf(!given).each(Object.entries(REDIS_CLIENTS))('Redis Streams with 
     const got: string[] = []
     const running = gate()
     const handle = (one: EventEnvelope) => got.push(one.eventId) && running.opened
-    const { bus } = await consumerOf(handle, { concurrency: 1, takeoverMs: 2_000 })
+    // Long enough that nothing is taken from the thief meanwhile.
+    const { bus } = await consumerOf(handle, { concurrency: 1, takeoverMs: 6_000 })
     const ids = await bus.publishAll(Array.from({ length: HOLDS + 1 }, () => event()))
     await until(async () => (await pending()).length === HOLDS && got.length === 1)
     for (const [id] of await pending()) await redis.xclaim(stream, 'g', 'thief', 0, id, 'JUSTID')
