@@ -103,6 +103,8 @@ export class Relay {
   /** Null unless the broker cannot be reached. */
   get waiting(): { readonly name: string; readonly sinceMs: number } | null {
     if (this.#downSince === null) return null
+    // It answers, and what had waited was taken by somebody else.
+    if (!this.#outage && this.#sending.size === 0) return null
     return { name: this.#tracing.name, sinceMs: Math.round(this.#clock.monotonic() - this.#downSince) }
   }
 

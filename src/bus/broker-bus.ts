@@ -12,7 +12,7 @@ import {
   NotConfirmedError,
 } from '../core/errors.js'
 import type { EventId } from '../core/event-id.js'
-import { hideValues } from '../core/hide-values.js'
+import { hideValuesOf } from '../core/hide-values.js'
 import { traced, tracedEvent, withTrace } from '../observe/tracing.js'
 import { Consumer } from './consumer.js'
 import { messageOf } from './message.js'
@@ -189,7 +189,7 @@ export class BrokerBus implements EventBus, ConfirmingPublisher, AsyncDisposable
     }
     const errors = new Set(answers.filter((answer) => answer !== null))
     // Some clients put the whole command into their errors, and so the payload.
-    for (const error of errors) hideValues(error, events)
+    hideValuesOf(errors, events)
     const isDown = await this.#isDown([...errors])
     return answers.map((answer) => (answer === null || !isDown ? answer : this.#unavailable(answer)))
   }

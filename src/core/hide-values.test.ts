@@ -1,7 +1,7 @@
 import { inspect } from 'node:util'
 import { describe, expect, it } from 'vitest'
 import { EventEnvelope } from './envelope.js'
-import { hideValues } from './hide-values.js'
+import { hideValues, hideValuesOf } from './hide-values.js'
 
 const event = EventEnvelope.create({
   eventType: 'card.charged',
@@ -12,6 +12,14 @@ const event = EventEnvelope.create({
 
 function shown(error: unknown): string {
   return `${inspect(error)} ${JSON.stringify(error)}`
+}
+
+function unreadable(): never {
+  throw new Error('no')
+}
+
+function withCause(get: () => unknown): Error {
+  return Object.defineProperty(new Error('x'), 'cause', { get })
 }
 
 describe('hideValues', () => {
@@ -35,6 +43,27 @@ describe('hideValues', () => {
     expect(shown(hideValues(error))).not.toContain('4111')
   })
 
+  it('hides them in errors that another one has gathered', () => {
+    const inner = Object.assign(new Error('no: Bearer 4711'), { detail: '4111' })
+    expect(shown(hideValues(new AggregateError([inner], 'all failed'), [event]))).not.toMatch(/4111|4711/)
+  })
+
+  it('looks at each event once, however many errors there are: a broker may refuse a whole batch', () => {
+    let looks = 0
+    const events = Array.from({ length: 500 }, (_, n) => ({
+      payloadText: null,
+      metadata: {},
+      get headers() {
+        looks++
+        return { token: `secret ${n + 1_000}` }
+      },
+    }))
+    const errors = events.map((_, n) => new Error(`refused: secret ${n + 1_000}`))
+    hideValuesOf(errors, events)
+    expect(errors.map(({ message }) => message)).toEqual(events.map(() => 'refused: …'))
+    expect(looks).toBeLessThanOrEqual(2 * events.length)
+  })
+
   it('cuts what the message quotes of an event, also in the stack', () => {
     const { payloadText, headers, metadata } = event
     const error = new Error(`no: ${payloadText} ${JSON.stringify(headers)} ${metadata.userId} Bearer 4711`)
@@ -48,6 +77,9 @@ describe('hideValues', () => {
     ['text', 'thrown'],
     ['nothing', undefined],
     ['a frozen one', Object.freeze(new Error('frozen'))],
+    ['a frozen one that quotes', Object.freeze(new Error('no: Bearer 4711'))],
+    ['one without a message', Object.assign(new Error('x'), { message: undefined })],
+    ['one whose cause cannot be read', withCause(unreadable)],
   ])('takes %s as it comes', (_what, thrown) => {
     expect(hideValues(thrown, [event])).toBe(thrown)
   })

@@ -186,6 +186,76 @@ describe('withFields', () => {
   })
 })
 
+describe('what people log without looking at the types', () => {
+  const event = EventEnvelope.create({
+    eventType: 'order.placed',
+    payload: { card: 'SECRET' },
+    headers: { token: 'SECRET' },
+    metadata: { userId: 'SECRET' },
+  })
+  const logged = (log: (logger: Logger) => void) => {
+    const lines: string[] = []
+    const root = pino({ base: null, timestamp: false }, { write: (line: string) => void lines.push(line) })
+    log(withFields(unfailing(root), { event_id: 'e-1' }))
+    expect(lines).toHaveLength(1)
+    expect(lines[0]).not.toContain('SECRET')
+    return JSON.parse(lines[0] ?? '') as Record<string, unknown>
+  }
+
+  it('an event in the place of the fields', () => {
+    const line = logged((log) => log.info(event as never, 'got'))
+    expect(line).toMatchObject({ event_id: 'e-1', event: { eventId: event.eventId }, msg: 'got' })
+  })
+
+  it('an event at the very end of what is looked at', () => {
+    const line = logged((log) => log.info({ a: { b: { c: { event } } } }, 'got'))
+    expect(line).toMatchObject({ a: { b: { c: { event: { eventType: 'order.placed' } } } } })
+  })
+
+  it('an error in the place of the fields', () => {
+    const error = Object.assign(new TypeError('bad'), { detail: 'SECRET' })
+    const line = logged((log) => log.error(error as never, 'failed'))
+    expect(line).toMatchObject({ event_id: 'e-1', error: 'TypeError', error_message: 'bad', msg: 'failed' })
+  })
+
+  it('nothing but a text', () => {
+    const line = logged((log) => log.info('hello' as never, undefined as never))
+    expect(line).toEqual({ level: 30, event_id: 'e-1', msg: 'hello' })
+  })
+
+  it('an object that throws when it is looked at', () => {
+    const trap = Object.defineProperty({}, 'bad', {
+      enumerable: true,
+      get: () => {
+        throw new Error('no')
+      },
+    })
+    expect(logged((log) => log.info({ trap }, 'got'))).toMatchObject({
+      event_id: 'e-1',
+      trap: '[unreadable]',
+    })
+  })
+
+  it('and a logger that is async and fails is no unhandled rejection', async () => {
+    const failing = async () => {
+      throw new Error('the disk is full')
+    }
+    const logger = unfailing({ debug: failing, info: failing, warn: failing, error: failing })
+    logger.info({}, 'got')
+    await new Promise((resolve) => setImmediate(resolve))
+  })
+})
+
+it('escapes what pino leaves alone and terminals obey, wherever a row or an error can put it', () => {
+  const lines: string[] = []
+  const logger = unfailing(pino({}, { write: (line: string) => void lines.push(line) }))
+  const hostile = 'x\u009b31m\u007f\u2028'
+  const thrown = Object.assign(new Error(hostile), { name: hostile })
+  logger.warn({ event_type: hostile, list: [{ hostile }], ...errorFields(thrown) }, 'got')
+  expect(lines[0]).toMatch(/^[ -~]+\n$/)
+  expect(JSON.parse(lines[0] ?? '')).toMatchObject({ event_type: 'x\\u009b31m\\u007f\\u2028' })
+})
+
 describe('errorFields', () => {
   it.each([
     ['an error', new TypeError('bad'), { error: 'TypeError', error_message: 'bad' }],

@@ -23,6 +23,9 @@ export interface JsonLoggerOptions {
   readonly write?: (line: string) => void
 }
 
+/** Loggers that escape by themselves what terminals obey, in a way that reads back as it was. */
+const escaping = new WeakSet<Logger>()
+
 /** One JSON object a line: time, level, msg and the fields. Never throws. */
 export function jsonLogger(options: JsonLoggerOptions = {}): Logger {
   const least = ORDER[options.level ?? 'info']
@@ -37,13 +40,15 @@ export function jsonLogger(options: JsonLoggerOptions = {}): Logger {
     }
     write(`${escapeUnprintable(line)}\n`)
   }
-  return {
+  const logger: Logger = {
     debug: at('debug'),
     info: at('info'),
     warn: at('warn'),
     error: at('error'),
     isLevelEnabled: (level) => ORDER[level] >= least,
   }
+  escaping.add(logger)
+  return logger
 }
 
 const nothing = () => {}
@@ -61,13 +66,23 @@ export function logs(logger: Logger, level: LogLevel): boolean {
 
 /** A logger that adds fields to every line. */
 export function withFields(logger: Logger, fields: LogFields): Logger {
+  const at = (level: LogLevel) => (more: LogFields, message: string) => {
+    if (typeof more === 'string') logger[level](fields, more)
+    else logger[level]({ ...fields, ...fieldsOf(more) }, message)
+  }
   return {
-    debug: (more, message) => logger.debug({ ...fields, ...more }, message),
-    info: (more, message) => logger.info({ ...fields, ...more }, message),
-    warn: (more, message) => logger.warn({ ...fields, ...more }, message),
-    error: (more, message) => logger.error({ ...fields, ...more }, message),
+    debug: at('debug'),
+    info: at('info'),
+    warn: at('warn'),
+    error: at('error'),
     isLevelEnabled: (level) => logs(logger, level),
   }
+}
+
+/** Without types people log texts, errors and events, as they do with pino: spread, those would be garbage or say too much. */
+function fieldsOf(given: LogFields): LogFields {
+  if (given instanceof EventEnvelope) return { event: given }
+  return given instanceof Error ? errorFields(given) : given
 }
 
 export type Redact = (message: string) => string
@@ -75,7 +90,7 @@ export type Redact = (message: string) => string
 /** A thrown value as log fields: its name and at most 500 characters of message, after the user's `redact`. */
 export function errorFields(thrown: unknown, redact?: Redact): LogFields {
   const { name, message } = describeError(thrown)
-  return { error: name, error_message: loggable(message, redact) }
+  return { error: escapeUnprintable(name), error_message: loggable(message, redact) }
 }
 
 /** A message as a log may hold it. Not every logger escapes what JSON leaves alone and terminals obey. */
@@ -94,12 +109,15 @@ function safely(redact: Redact, message: string): string {
 
 /**
  * A logger that cannot throw: what the outbox does must not depend on it. A handler that logs its event logs the ids of it,
- * not the payload, and no user id: JSON would hold everything.
+ * not the payload, and no user id: JSON would hold everything. Rows can hold codes that terminals obey and JSON leaves alone.
  */
 export function unfailing(logger: Logger): Logger {
+  const textOf = escaping.has(logger) ? (text: string) => text : escapeUnprintable
   const at = (level: LogLevel) => (fields: LogFields, message: string) => {
     try {
-      logger[level](presentable(fields, DEEPEST) as LogFields, message)
+      const answer: unknown = logger[level](presentable(fields, DEEPEST, textOf) as LogFields, message)
+      // Nothing in the types forbids an async one.
+      if (answer instanceof Promise) answer.catch(() => {})
     } catch {}
   }
   return {
@@ -119,21 +137,31 @@ export function unfailing(logger: Logger): Logger {
 
 const DEEPEST = 4
 
-/** The same object when there is no event in it. */
-function presentable(value: unknown, depth: number): unknown {
-  if (typeof value !== 'object' || value === null || depth === 0) return value
-  if (value instanceof EventEnvelope) return idsOf(value)
-  if (isMetadata(value)) return redacted(value)
-  if (Array.isArray(value))
-    return changed(
-      value,
-      value.map((item) => presentable(item, depth - 1)),
-    )
+/** The same value when there is nothing in it to hide or to escape. */
+function presentable(value: unknown, depth: number, textOf: (text: string) => string): unknown {
+  if (typeof value === 'string') return textOf(value)
+  if (typeof value !== 'object' || value === null) return value
+  try {
+    return presentableObject(value, depth, textOf)
+  } catch {
+    // A getter that throws must not cost the whole line.
+    return '[unreadable]'
+  }
+}
+
+function presentableObject(value: object, depth: number, textOf: (text: string) => string): unknown {
+  if (value instanceof EventEnvelope) return presentable(idsOf(value), 1, textOf)
+  if (isMetadata(value)) return presentable(redacted(value), 1, textOf)
+  if (depth === 0) return value
+  if (Array.isArray(value)) {
+    const items = value.map((item) => presentable(item, depth - 1, textOf))
+    return changed(value, items)
+  }
   const prototype: unknown = Object.getPrototypeOf(value)
   if (prototype !== Object.prototype && prototype !== null) return value
   let copy: Record<string, unknown> | undefined
   for (const [name, field] of Object.entries(value)) {
-    const shown = presentable(field, depth - 1)
+    const shown = presentable(field, depth - 1, textOf)
     if (shown === field) continue
     copy ??= { ...value }
     copy[name] = shown

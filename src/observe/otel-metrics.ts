@@ -9,7 +9,8 @@ const BUCKETS = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 
 
 /**
  * A MetricsExporter for OpenTelemetry: a meter, or the whole API, whose global meter provider must be set by then.
- * Counters are kept here and read when the SDK collects, so that an event costs next to nothing.
+ * Counters are kept here and read when the SDK collects, so that an event costs next to nothing. Outboxes on the same meter
+ * are counted together, and the gauges are those of the last to speak: give each a meter of another name.
  *
  * @example
  * import { metrics } from '@opentelemetry/api'
@@ -24,8 +25,15 @@ export function otelMetrics(source: OtelMeter | OtelMetricsApi): MetricsExporter
       "must be a meter of OpenTelemetry: otelMetrics(api.metrics.getMeter('orders'))",
     )
   }
-  return new OtelExporter(meter as OtelMeter)
+  const known = exporters.get(meter as object)
+  if (known) return known
+  const exporter = new OtelExporter(meter as OtelMeter)
+  exporters.set(meter as object, exporter)
+  return exporter
 }
+
+/** Of two observations of one counter the SDK keeps the last: so two outboxes on one meter have to count together. */
+const exporters = new WeakMap<object, MetricsExporter>()
 
 class OtelExporter implements MetricsExporter {
   readonly #counters = mapOf(COUNTERS, (name) => new SeriesByLabels<Total>(MOST_SERIES, keyOf, TOTALS[name]))

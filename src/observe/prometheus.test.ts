@@ -1,4 +1,10 @@
-import { describe, expect, it } from 'vitest'
+import {
+  AggregationTemporality,
+  InMemoryMetricExporter,
+  MeterProvider,
+  PeriodicExportingMetricReader,
+} from '@opentelemetry/sdk-metrics'
+import { describe, expect, it, onTestFinished } from 'vitest'
 import { samplesOf } from '../../test/support/observed-run.js'
 import { createTestOutbox } from '../testing/index.js'
 import { handlerLabels, type MetricsExporter, typeLabels, unfailingMetrics } from './metrics.js'
@@ -38,6 +44,12 @@ describe('the page for Prometheus', () => {
     metrics.count('success', 2, { eventType: name, handler: name })
     const labels = `event_type="${shown}",handler="${shown}",outcome="success"`
     expect([...samplesOf(metrics.text())]).toEqual([[`aftercommit_handled_total{${labels}}`, 2]])
+  })
+
+  it('takes a count without labels', () => {
+    const metrics = prometheusMetrics()
+    metrics.count('success', 1)
+    expect([...samplesOf(metrics.text())]).toEqual([['aftercommit_handled_total{outcome="success"}', 1]])
   })
 
   it('has one line for names that look the same once they are escaped', () => {
@@ -116,6 +128,31 @@ describe('metrics', () => {
       expect(() => otelMetrics(wrong as unknown as Parameters<typeof otelMetrics>[0])).toThrow(/getMeter/)
     }
   })
+
+  it.each([
+    ['cumulative', AggregationTemporality.CUMULATIVE, [8, 9]],
+    ['delta', AggregationTemporality.DELTA, [8, 1]],
+  ] as const)(
+    'of OpenTelemetry add up for two outboxes on one meter: %s',
+    async (_kind, temporality, sent) => {
+      const exporter = new InMemoryMetricExporter(temporality)
+      const reader = new PeriodicExportingMetricReader({ exporter, exportIntervalMillis: 600_000 })
+      const provider = new MeterProvider({ readers: [reader] })
+      onTestFinished(() => provider.shutdown())
+      const [one, other] = ['one', 'other'].map(() => otelMetrics({ metrics: provider }))
+      const collected = async () => {
+        await provider.forceFlush()
+        const { metrics } = exporter.getMetrics().at(-1)?.scopeMetrics[0] ?? {}
+        return metrics?.find(({ descriptor }) => descriptor.name.endsWith('sent.messages'))?.dataPoints[0]
+          ?.value
+      }
+      one?.count('published', 3, typeLabels('a'))
+      other?.count('published', 5, typeLabels('a'))
+      const first = await collected()
+      one?.count('published', 1, typeLabels('a'))
+      expect([first, await collected()]).toEqual(sent)
+    },
+  )
 
   it('never see a payload, a header or a user id', async () => {
     const seen: unknown[] = []

@@ -125,19 +125,20 @@ const NO_LABELS: MetricLabels = {}
 
 /** What stands in the braces is the key of a series: two lines with the same labels would spoil the whole page. */
 const KEYS: Partial<Record<CounterName, (labels: MetricLabels) => string>> = {
-  success: (labels) => `${labelsText(labels)},outcome="success"`,
-  failure: (labels) => `${labelsText(labels)},outcome="failure"`,
+  success: (labels) => labelsText(labels, 'success'),
+  failure: (labels) => labelsText(labels, 'failure'),
 }
 
 function outcomeText(labels: MetricLabels): string {
   if (labels.handler === undefined) return labelsText(labels)
-  return `${labelsText(labels)},outcome="${labels.failed ? 'failure' : 'success'}"`
+  return labelsText(labels, labels.failed ? 'failure' : 'success')
 }
 
-function labelsText({ eventType, handler }: MetricLabels): string {
+function labelsText({ eventType, handler }: MetricLabels, outcome?: 'success' | 'failure'): string {
   const parts: string[] = []
   if (eventType !== undefined) parts.push(`event_type="${escaped(eventType)}"`)
   if (handler !== undefined) parts.push(`handler="${escaped(handler)}"`)
+  if (outcome !== undefined) parts.push(`outcome="${outcome}"`)
   return parts.join(',')
 }
 

@@ -1,5 +1,5 @@
 import { InvalidSettingError } from '../core/errors.js'
-import { whole } from '../core/settings.js'
+import { known, whole } from '../core/settings.js'
 import type { Logger } from '../observe/logger.js'
 import type { EventFilter, EventRecord, EventStore } from '../store.js'
 
@@ -31,10 +31,12 @@ export class DeadLetters {
   }
 
   /** In the order in which they were written; 100 at a time unless told. */
-  list(
+  async list(
     filter: { eventType?: string; limit?: number; afterSeq?: number } = {},
   ): Promise<readonly EventRecord[]> {
-    return this.#store.list({ ...filter, status: 'DEAD' })
+    known('', filter, ['eventType', 'limit', 'afterSeq'])
+    if (filter.afterSeq !== undefined) whole('afterSeq', filter.afterSeq, 0, 0)
+    return this.#store.list({ ...filter, limit: limitOf(filter.limit ?? 100), status: 'DEAD' })
   }
 
   /** How many there are of each type, most of them first. It counts rows, so it is not free. */
@@ -76,9 +78,14 @@ export class DeadLetters {
   }
 }
 
+/** At most what every database takes. */
+function limitOf(limit: number): number {
+  return Math.min(whole('limit', limit, 0, 1), 2 ** 31 - 1)
+}
+
 function filterOf(selection: DeadLetterSelection, { limit }: DeadLetterOptions): EventFilter {
   if (limit === undefined) return chosenBy(selection)
-  return { ...chosenBy(selection), limit: whole('limit', limit, 0, 1) }
+  return { ...chosenBy(selection), limit: limitOf(limit) }
 }
 
 function chosenBy(selection: DeadLetterSelection): EventFilter {

@@ -144,6 +144,29 @@ describe('health', () => {
     expect((await outbox.health()).waitingRelays).toEqual([])
   })
 
+  it('does not name a relay whose broker is back, when others have sent what had waited for it', async () => {
+    const { outbox, clock } = world()
+    let isDown = true
+    const bus = Object.assign(new InMemoryEventBus(), {
+      send: async (events: readonly unknown[]) =>
+        events.map(() => new BrokerUnavailableError('Paper', 'is away')),
+      check: async () => {
+        if (isDown) throw new Error('away')
+      },
+    })
+    outbox.relay(bus)
+    await outbox.start()
+    await outbox.enqueue({ type: 'a' })
+    await clock.advance(60_000)
+    expect((await outbox.health()).waitingRelays).toHaveLength(1)
+    // Nothing is claimed here any more, as if somebody else were faster.
+    await outbox.pause()
+    isDown = false
+    await clock.advance(60_000)
+    expect(await outbox.health()).toMatchObject({ ok: true, waitingRelays: [] })
+    await stopped(outbox, clock)
+  })
+
   it('takes lag and dead letters for problems when it is told how much is too much', async () => {
     const { outbox, clock } = world({ retry: { maxAttempts: 1 } })
     outbox.on('bad', 'fail', () => {

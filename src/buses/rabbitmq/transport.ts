@@ -210,7 +210,8 @@ export class RabbitmqTransport implements Transport {
   #unroutedOf(link: Link, onProblem: (reason: unknown) => void): Unrouted {
     const { settings, exchange } = this.#options
     const publish = (parcels: readonly Parcel[]) => this.#publish(parcels, this.#deadline())
-    return new Unrouted({ link, exchange, clock: settings.clock, publish, onProblem })
+    const { clock, confirmTimeoutMs: publishMs } = settings
+    return new Unrouted({ link, exchange, clock, publishMs, publish, onProblem })
   }
 
   /** Straight into a queue, which is made where it is missing. */

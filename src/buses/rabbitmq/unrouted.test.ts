@@ -94,6 +94,20 @@ describe.skipIf(!hasRabbitmq())('what RabbitMQ had no queue for', () => {
     return got
   }
 
+  it('comes too when its publisher was still putting it there while the queue was bound', async () => {
+    const { got } = await consumerOf({ confirmTimeoutMs: 3_000 })
+    const queue = `${exchange}.billing`
+    const events = eventsOf('order.placed', 3)
+    // As if it had been returned before the queue was bound, and kept after the first look.
+    await withChannel(server.url, (channel) => channel.unbindQueue(queue, exchange, '#'))
+    await busOf().publishAll(events)
+    await withChannel(server.url, (channel) => channel.bindQueue(queue, exchange, '#'))
+    await until('all have come', () => got.length === 3)
+    expect(idsOf(got)).toEqual(idsOf(events))
+    await until('none is kept', () => keptAre(0))
+    expect(problems).toEqual([])
+  })
+
   it('comes when its queue is bound again, in order, as it was published', async () => {
     await (await consumerOf()).bus.stop()
     const events = eventsOf('order.placed', 8)

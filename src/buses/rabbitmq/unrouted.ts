@@ -10,6 +10,8 @@ export interface UnroutedOptions {
   readonly link: Link
   readonly exchange: string
   readonly clock: Clock
+  /** No publisher is longer under way with an event than this. */
+  readonly publishMs: number
   /** In their order. Answers null where a queue has it, RETURNED where none has, or what went wrong. */
   publish(parcels: readonly Parcel[]): Promise<unknown[]>
   onProblem(reason: unknown): void
@@ -35,8 +37,8 @@ interface Run {
 }
 
 /**
- * Publishes again what is kept in `<exchange>.unrouted`, once over what lies there, in the background. An event leaves
- * that queue after a confirm that some queue has it: a crash can make it come twice. What has no queue keeps its place.
+ * Publishes again what is kept in `<exchange>.unrouted`, over what lies there and once more over what a publisher still had
+ * under way when the queues were bound, in the background. An event leaves that queue after a confirm that some queue has it: a crash can make it come twice. What has no queue keeps its place.
  */
 export class Unrouted {
   readonly #options: UnroutedOptions
@@ -66,18 +68,27 @@ export class Unrouted {
 
   /** Never rejects. */
   async #work(connection: AmqpConnection, run: Run): Promise<void> {
+    if (!(await this.#look(connection, run))) return
+    await inTime(this.#options.clock, run.over, this.#options.publishMs)
+    await this.#look(connection, run)
+  }
+
+  /** Never rejects. True when another look may find something. */
+  async #look(connection: AmqpConnection, run: Run): Promise<boolean> {
     for (let waitMs = FIRST_WAIT_MS; !run.isOver; waitMs = Math.min(LONGEST_WAIT_MS, waitMs * 2)) {
       try {
-        return await this.#passAlone(connection, run)
+        await this.#passAlone(connection, run)
+        return true
       } catch (error) {
         const { code } = error as { readonly code?: unknown }
         // A queue that is not there, or not for this user: nothing to do.
-        if (run.isOver || code === NOT_FOUND || code === ACCESS_REFUSED) return
+        if (run.isOver || code === NOT_FOUND || code === ACCESS_REFUSED) return code === NOT_FOUND
         if (code !== RESOURCE_LOCKED) this.#tell(error)
-        if (code !== RESOURCE_LOCKED && !isWorthAnother(error)) return
+        if (code !== RESOURCE_LOCKED && !isWorthAnother(error)) return false
       }
       await inTime(this.#options.clock, run.over, waitMs)
     }
+    return false
   }
 
   /** One after the other: what one of them holds is not seen by the next, who may have bound the queue for it. */
