@@ -209,9 +209,12 @@ export class RabbitmqTransport implements Transport {
 
   #unroutedOf(link: Link, onProblem: (reason: unknown) => void): Unrouted {
     const { settings, exchange } = this.#options
-    const publish = (parcels: readonly Parcel[]) => this.#publish(parcels, this.#deadline())
     const { clock, confirmTimeoutMs: publishMs } = settings
-    return new Unrouted({ link, exchange, clock, publishMs, publish, onProblem })
+    return new Unrouted({
+      ...{ link, exchange, clock, publishMs, onProblem },
+      publish: (parcels) => this.#publish(parcels, this.#deadline()),
+      keep: (parcels) => this.#putAll(`${exchange}.unrouted`, parcels),
+    })
   }
 
   /** Straight into a queue, which is made where it is missing. */

@@ -1,10 +1,10 @@
 import { causesOf } from '../../core/causes.js'
 import type { Clock } from '../../core/clock.js'
-import { AftercommitError, BrokerUnavailableError } from '../../core/errors.js'
+import { BrokerUnavailableError } from '../../core/errors.js'
 import { type AmqpChannel, type AmqpConnection, type AmqpDelivery, inTime, type Link } from './link.js'
 import { incomingOf, resentOf, routingKeyOf } from './message.js'
 import { type Parcel, RETURNED } from './publisher.js'
-import { ensureQueue, onChannel, versionOf } from './topology.js'
+import { onChannel } from './topology.js'
 
 export interface UnroutedOptions {
   readonly link: Link
@@ -14,13 +14,13 @@ export interface UnroutedOptions {
   readonly publishMs: number
   /** In their order. Answers null where a queue has it, RETURNED where none has, or what went wrong. */
   publish(parcels: readonly Parcel[]): Promise<unknown[]>
+  /** Puts them at the end of the queue. Answers null, or what went wrong. */
+  keep(parcels: readonly Pick<Parcel, 'body' | 'properties'>[]): Promise<unknown[]>
   onProblem(reason: unknown): void
 }
 
-/** So many are read, and held, by one channel. */
+/** So many are read, published and answered together. */
 const CHUNK = 500
-/** Channels that hold what still has no queue: their number has a bound in every broker. */
-const MAX_CHANNELS = 200
 /** They come at once, unless somebody else has taken them. */
 const CHUNK_MS = 10_000
 const FIRST_WAIT_MS = 100
@@ -37,8 +37,9 @@ interface Run {
 }
 
 /**
- * Publishes again what is kept in `<exchange>.unrouted`, over what lies there and once more over what a publisher still had
- * under way when the queues were bound, in the background. An event leaves that queue after a confirm that some queue has it: a crash can make it come twice. What has no queue keeps its place.
+ * Publishes again what is kept in `<exchange>.unrouted`: what lies there, and once more what a publisher still had under way
+ * when the queues were bound; in the background. An event leaves that queue after a confirm that another queue has it, or
+ * that it is kept behind the others: a crash can make it come twice.
  */
 export class Unrouted {
   readonly #options: UnroutedOptions
@@ -95,7 +96,6 @@ export class Unrouted {
   async #passAlone(connection: AmqpConnection, run: Run): Promise<void> {
     const { publish } = this.#options
     await this.#answer(connection, (channel) => channel.checkQueue(this.#queue))
-    await this.#refuseLimited(connection)
     // Nothing is taken out before it is clear that something can be published.
     await publish([])
     const lock = `${this.#queue}.lock`
@@ -105,18 +105,6 @@ export class Unrouted {
     } finally {
       if (isLocked) await this.#answer(connection, (channel) => channel.deleteQueue(lock)).catch(() => {})
     }
-  }
-
-  /** From version 4 on a queue throws away what was delivered too often, unless it was made to keep it. */
-  async #refuseLimited(connection: AmqpConnection): Promise<void> {
-    if (versionOf(connection) < 4) return
-    const onOther = () => {
-      throw new AftercommitError(
-        'UNROUTED',
-        `The queue ${this.#queue} was made by somebody else or an older RabbitMQ, and may have a delivery limit. Move what it holds by hand, and delete it.`,
-      )
-    }
-    await this.#options.link.answer(connection, ensureQueue(connection, this.#queue, { onOther }))
   }
 
   /** A queue of this connection alone, so that it ends with it. False for a user who may make none. */
@@ -132,26 +120,23 @@ export class Unrouted {
   }
 
   async #pass(connection: AmqpConnection, run: Run): Promise<void> {
-    const { link } = this.#options
+    const { link, clock } = this.#options
     const { messageCount } = await this.#answer(connection, (channel) => channel.checkQueue(this.#queue))
+    const channel = await link.answer(connection, connection.createChannel())
+    channel.on('error', () => {})
     const homeless = new Set<string>()
-    const channels: AmqpChannel[] = []
     try {
       for (let left = messageCount; left > 0 && !run.isOver; ) {
-        if (channels.length === MAX_CHANNELS) throw this.#tooMany()
-        const channel = await link.answer(connection, connection.createChannel())
-        channel.on('error', () => {})
-        channels.push(channel)
         const deliveries = await this.#take(connection, channel, Math.min(left, CHUNK), run)
-        if (deliveries.length === 0 || run.isOver) return
+        const last = deliveries.at(-1)
+        if (!last || run.isOver) return
         left -= deliveries.length
-        if (await this.#move(channel, deliveries, homeless)) continue
-        channels.pop()
-        await link.answer(connection, channel.close())
+        await this.#move(deliveries, homeless)
+        // One answer for all of them: many would get lost when the channel is closed behind them.
+        channel.ack(last, true)
       }
     } finally {
-      // One after the other, so that what they hold goes back in its order.
-      for (const channel of channels) await inTime(this.#options.clock, closed(channel))
+      await inTime(clock, closed(channel))
     }
   }
 
@@ -179,31 +164,33 @@ export class Unrouted {
     return deliveries
   }
 
-  /** True when some of them stay. Where one of a type has no queue, those behind it wait with it. */
-  async #move(
-    channel: AmqpChannel,
-    deliveries: readonly AmqpDelivery[],
-    homeless: Set<string>,
-  ): Promise<boolean> {
+  /** Resolves when each of them is in a queue. Where one of a type has none, those behind it need not be tried. */
+  async #move(deliveries: readonly AmqpDelivery[], homeless: Set<string>): Promise<void> {
+    const { exchange, publish, keep } = this.#options
     const moving = new Map<Parcel, AmqpDelivery>()
     for (const delivery of deliveries) {
-      const parcel = parcelOf(this.#options.exchange, delivery)
+      const parcel = parcelOf(exchange, delivery)
       if (parcel && !homeless.has(parcel.routingKey)) moving.set(parcel, delivery)
     }
     const parcels = [...moving.keys()]
-    const answers = await this.#options.publish(parcels)
-    let stay = deliveries.length
+    const answers = await publish(parcels)
+    const done = new Set<AmqpDelivery>()
     for (const [at, parcel] of parcels.entries()) {
       if (answers[at] === RETURNED) homeless.add(parcel.routingKey)
-      if (answers[at] !== null) continue
-      channel.ack(moving.get(parcel) as AmqpDelivery)
-      stay--
+      if (answers[at] === null) done.add(moving.get(parcel) as AmqpDelivery)
     }
+    this.#judge(answers)
+    const staying = deliveries.filter((delivery) => !done.has(delivery))
+    const kept = await keep(staying.map((one) => ({ body: one.content, properties: resentOf(one) })))
+    const failed = kept.find((answer) => answer !== null)
+    if (failed !== undefined) throw failed
+  }
+
+  #judge(answers: readonly unknown[]): void {
     const problems = answers.filter((answer) => answer !== null && answer !== RETURNED)
     const down = problems.find((problem) => problem instanceof BrokerUnavailableError)
     if (down) throw down
     if (problems.length > 0) this.#tell(problems[0])
-    return stay > 0
   }
 
   #answer<T>(connection: AmqpConnection, work: (channel: AmqpChannel) => Promise<T>): Promise<T> {
@@ -213,13 +200,6 @@ export class Unrouted {
   #tell(reason: unknown): void {
     if (!this.#hasTold) this.#options.onProblem(reason)
     this.#hasTold = true
-  }
-
-  #tooMany(): AftercommitError {
-    return new AftercommitError(
-      'UNROUTED',
-      `The queue ${this.#queue} begins with ${CHUNK * MAX_CHANNELS} events or more that no queue takes; those behind them stay there. Subscribe to their types, or purge it.`,
-    )
   }
 }
 
