@@ -28,6 +28,7 @@ function sentences(error: unknown, isUsage: boolean): string {
   const code = codeOf(error)
   if (code === 'STORE_NOT_MIGRATED')
     return 'The outbox tables are missing or too old. Run: aftercommit migrate'
+  if (code === 'NO_ANSWER') return `${message} Is the address right, and is it well?`
   if (error instanceof AftercommitError || isUsage) return message
   if (UNREACHABLE.test(code) || TOO_LATE.test(message))
     return `The server cannot be reached: ${message}. Is the address right, and does it run?`

@@ -3,8 +3,8 @@ import { checkNode, checkSettings, checkUrl } from '../checks.js'
 import { defineCommand } from '../command.js'
 import { DATABASE_OPTIONS, type Database, openDatabase } from '../database.js'
 import { loadedDriver } from '../drivers.js'
-import { inTime, leave } from '../ending.js'
-import { UsageError } from '../errors.js'
+import { inTime, leave, unlessAborted } from '../ending.js'
+import { InterruptedError, UsageError } from '../errors.js'
 import type { Terminal } from '../terminal.js'
 import { safe } from '../text.js'
 import { counted, reasonOf, wrap } from '../words.js'
@@ -21,8 +21,8 @@ export const doctor = defineCommand({
   notes:
     'The exit code is 0 without problems, also with warnings, and 1 with a problem. docs/doctor.md tells about every check.',
   examples: ['aftercommit doctor', 'aftercommit doctor --json | jq .ok'],
-  run: async ({ values, terminal }) => {
-    const findings = [checkNode(), ...checkSettings(), ...(await aroundDatabase(values))]
+  run: async ({ values, terminal, signal }) => {
+    const findings = [checkNode(), ...checkSettings(), ...(await aroundDatabase(values, signal))]
     const ok = findings.every(({ level }) => level !== 'problem')
     if (values.json) terminal.printJson({ ok, findings })
     else print(findings, terminal)
@@ -33,7 +33,7 @@ export const doctor = defineCommand({
 type Values = Parameters<typeof openDatabase>[0]
 
 /** What cannot be done ends the list as a problem: the checks before it are worth seeing. */
-async function aroundDatabase(values: Values): Promise<readonly Finding[]> {
+async function aroundDatabase(values: Values, signal: AbortSignal): Promise<readonly Finding[]> {
   const findings: Finding[] = []
   let database: Database | undefined
   let check = 'url'
@@ -46,8 +46,10 @@ async function aroundDatabase(values: Values): Promise<readonly Finding[]> {
     const { name, version } = loadedDriver()
     findings.push({ check, level: 'ok', says: version === null ? `${name}.` : `${name} ${version}.` })
     check = 'connection'
-    findings.push(...(await inTime('The database', database.store.diagnose(), ANSWER_MS)))
+    const answer = inTime('The database', database.store.diagnose(), ANSWER_MS)
+    findings.push(...(await unlessAborted(answer, signal)))
   } catch (error) {
+    if (error instanceof InterruptedError) throw error
     findings.push(failure(check, error))
   } finally {
     const opened = database
