@@ -1,7 +1,7 @@
 import type { Finding } from '../../store.js'
 import { checkNode, checkSettings, checkUrl } from '../checks.js'
 import { defineCommand } from '../command.js'
-import { DATABASE_OPTIONS, type Database, openDatabase } from '../database.js'
+import { DATABASE_OPTIONS, type Database, dialectOf, openDatabase, urlOf } from '../database.js'
 import { loadedDriver } from '../drivers.js'
 import { inTime, leave, unlessAborted } from '../ending.js'
 import { InterruptedError, UsageError } from '../errors.js'
@@ -50,7 +50,7 @@ async function aroundDatabase(values: Values, signal: AbortSignal): Promise<read
     findings.push(...(await unlessAborted(answer, signal)))
   } catch (error) {
     if (error instanceof InterruptedError) throw error
-    findings.push(failure(check, error))
+    findings.push(failure(check, error, values))
   } finally {
     const opened = database
     if (opened) await leave(() => closed(opened))
@@ -64,7 +64,7 @@ async function closed({ store, close }: Database): Promise<void> {
   await close()
 }
 
-function failure(check: string, error: unknown): Finding {
+function failure(check: string, error: unknown, values: Values): Finding {
   if (error instanceof UsageError) {
     const { message } = error
     const [says = message, ...advice] = message.split(/(?<=\.) |: (?=npm install)/)
@@ -75,7 +75,9 @@ function failure(check: string, error: unknown): Finding {
     level: 'problem',
     says: `The database cannot be used: ${reasonOf(error)}`,
     advice:
-      'See that the server runs and can be reached from here, and that user, password and name are right.',
+      dialectOf(urlOf(values) ?? '') === 'sqlite'
+        ? 'See that the path is right, and that it is a file of SQLite which you may read and write.'
+        : 'See that the server runs and can be reached from here, and that user, password and name are right.',
   }
 }
 
