@@ -54,7 +54,8 @@ export const consume = defineCommand({
         await leave(() => database.close())
       }
     }
-    return tally.failing.size > 0 ? 1 : 0
+    if (signal.aborted) terminal.say('aftercommit: interrupted; there may be more')
+    return tally.failing.size > 0 || signal.aborted ? 1 : 0
   },
 })
 
