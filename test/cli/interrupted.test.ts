@@ -71,3 +71,15 @@ it('consume --once gives the handler under way as long as a worker would, and en
   expect(await run.exit).toEqual({ code: 1, signal: null })
   expect(run.stderr).toMatch(/^aftercommit: The handler did not end within 0\.2 s\.[^\n]*\n$/)
 })
+
+it('consume ends with 1 when a signal came before it was through', async () => {
+  const url = await migratedDatabase()
+  await poolOn(url).query(`select outbox_publish('a.b', '{}')`)
+  const run = new Cli(['consume', '--handlers', handlers, '--database', url], {
+    env: { OUTBOX_DRAIN_TIMEOUT_MS: '200' },
+  })
+  await run.prints(/begun/)
+  run.kill('SIGTERM')
+  expect(await run.exit).toEqual({ code: 1, signal: null })
+  expect(run.stderr).toContain('aftercommit: interrupted; there may be more\n')
+})
