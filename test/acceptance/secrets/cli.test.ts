@@ -65,7 +65,7 @@ const COMMANDS: Readonly<Record<string, Case>> = {
   },
   'a URL of PostgreSQL that is none': {
     args: ({ password, redis }) => ['relay', '--database', `postgres://u:${password}@[bad/x`, '--to', redis],
-    code: 1,
+    code: 2,
   },
   'a URL of RabbitMQ that is none': {
     args: ({ database, password }) => ['relay', '--database', database, '--to', `amqp://u:${password}@[bad`],
