@@ -1,8 +1,8 @@
 import fs from 'node:fs'
-import { fileURLToPath } from 'node:url'
 import { describeError } from '../core/text.js'
 import { ENVIRONMENT, optionsFromEnv } from '../outbox/environment.js'
 import type { Finding } from '../store.js'
+import { fileOf } from './database.js'
 import { levelFromEnv } from './log.js'
 
 /** Beyond those of the settings. */
@@ -124,7 +124,7 @@ export function checkUrl(values: { readonly database: string | undefined }): Fin
 }
 
 function checkFile(url: string, source: string): Finding {
-  const file = url.startsWith('file:') ? fileURLToPath(new URL(url)) : url.replace(/^sqlite:(\/\/)?/, '')
+  const file = fileOf(url)
   if (fs.existsSync(file)) return { check: 'url', level: 'ok', says: `${file}, ${source}.` }
   return {
     check: 'url',
@@ -140,7 +140,8 @@ function placeOf(url: string): string | null {
   if (url.includes('#')) return null
   try {
     const { protocol, host, pathname } = new URL(url)
-    return `${protocol}//${host}${pathname}`
+    // A password with a / in it: what is behind that looks like a path.
+    return pathname.includes('@') ? null : `${protocol}//${host}${pathname}`
   } catch {
     return null
   }

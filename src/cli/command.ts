@@ -1,4 +1,5 @@
 import { type ParseArgsConfig, parseArgs } from 'node:util'
+import { describeError } from '../core/text.js'
 import { UsageError } from './errors.js'
 import { nearest } from './nearest.js'
 import type { Terminal } from './terminal.js'
@@ -85,12 +86,17 @@ function parsed(args: readonly string[], options: Options) {
       allowPositionals: true,
     })
   } catch (error) {
-    throw isUnknownOption(error) ? unknownOption(args, options) : error
+    throw isUnknownOption(error) ? unknownOption(args, options) : refused(error)
   }
 }
 
 function isUnknownOption(error: unknown): boolean {
   return error instanceof TypeError && 'code' in error && error.code === 'ERR_PARSE_ARGS_UNKNOWN_OPTION'
+}
+
+/** A value that is missing, or one too many: Node says which, and not where to look. */
+function refused(error: unknown): UsageError {
+  return new UsageError(`${describeError(error).message.replace(/\.?$/, '.')} See --help.`)
 }
 
 function unknownOption(args: readonly string[], options: Options): UsageError {

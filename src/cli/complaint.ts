@@ -1,6 +1,6 @@
 import { AftercommitError } from '../core/errors.js'
 import { describeError } from '../core/text.js'
-import { UsageError } from './errors.js'
+import { explainUrl, UsageError } from './errors.js'
 import { safe, withoutPasswords } from './text.js'
 
 export interface Complaint {
@@ -14,10 +14,14 @@ const UNREACHABLE =
 /** Wrong user, password or database, of PostgreSQL and of MySQL. */
 const REFUSED = /^(28P01|28000|3D000|ER_ACCESS_DENIED_ERROR|ER_DBACCESS_DENIED_ERROR|ER_BAD_DB_ERROR)$/
 const NO_RIGHT = /^(42501|ER_TABLEACCESS_DENIED_ERROR|ER_PROCACCESS_DENIED_ERROR)$/
+/** Of the drivers of SQLite. */
+const NO_SQLITE = /file is not a database|unable to open|cannot open database/i
 const TOO_LATE = /timeout exceeded when trying to connect|terminated due to connection timeout/
 
 /** What went wrong, for a person at a shell. */
-export function complaintOf(error: unknown): Complaint {
+export function complaintOf(thrown: unknown): Complaint {
+  // Some drivers look at the URL only when they connect.
+  const error = explainUrl('The database URL', thrown)
   const isUsage = error instanceof UsageError || isInvalidSetting(error) || isParseError(error)
   const line = `aftercommit: ${safe(withoutPasswords(sentences(error, isUsage)).replace(/\s*[\r\n]\s*/g, ' '))}`
   return { line, exitCode: isUsage ? 2 : 1 }
@@ -28,12 +32,15 @@ function sentences(error: unknown, isUsage: boolean): string {
   const code = codeOf(error)
   if (code === 'STORE_NOT_MIGRATED')
     return 'The outbox tables are missing or too old. Run: aftercommit migrate'
+  if (code === 'NO_ANSWER') return `${message} Is the address right, and is it well?`
   if (error instanceof AftercommitError || isUsage) return message
   if (UNREACHABLE.test(code) || TOO_LATE.test(message))
     return `The server cannot be reached: ${message}. Is the address right, and does it run?`
   if (REFUSED.test(code)) return `The database refused: ${message}. Check user, password and name in the URL.`
   if (NO_RIGHT.test(code))
     return `The user of the URL lacks a right: ${message}. Grant it, or use another user.`
+  if (NO_SQLITE.test(message))
+    return `${message}. Is the path right, and is it a file of SQLite which you may read and write?`
   return `${name}: ${message}`
 }
 

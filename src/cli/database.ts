@@ -166,7 +166,7 @@ async function openSqlite(url: string, names: Names, { mayCreate = false }: Open
 }
 
 /** `file:data/app.db` is taken as it is written, though a URL has no relative paths. */
-function fileOf(url: string): string {
+export function fileOf(url: string): string {
   if (url.startsWith('file://')) return fileURLToPath(new URL(url))
   return url.replace(/^(sqlite|file):(\/\/)?/, '').replace(/\?.*$/, '')
 }

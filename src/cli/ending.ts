@@ -1,4 +1,6 @@
 import { AftercommitError } from '../core/errors.js'
+import type { Database } from './database.js'
+import { InterruptedError } from './errors.js'
 
 /** Resolves when the signal is aborted, at once when it is so already. */
 export function whenAborted(signal: AbortSignal): Promise<'stopped'> {
@@ -6,6 +8,23 @@ export function whenAborted(signal: AbortSignal): Promise<'stopped'> {
     if (signal.aborted) resolve('stopped')
     else signal.addEventListener('abort', () => resolve('stopped'), { once: true })
   })
+}
+
+/** The answer, unless a signal comes first: nobody at a shell wants to wait for a server that is silent. */
+export function unlessAborted<T>(answer: Promise<T>, signal: AbortSignal): Promise<T> {
+  const stopped = whenAborted(signal).then(() => {
+    throw new InterruptedError()
+  })
+  return Promise.race([answer, stopped])
+}
+
+/** Also for a server that has to wake up first. */
+const REACH_MS = 30_000
+
+/** Resolves with the first answer of the database. Some servers take a connection and then say nothing. */
+export async function reach(database: Database): Promise<'reached'> {
+  await inTime('The database', database.now(), REACH_MS)
+  return 'reached'
 }
 
 const FAREWELL_MS = 1_000

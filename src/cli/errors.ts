@@ -22,3 +22,10 @@ export class CommandError extends AftercommitError {
     super('COMMAND_FAILED', message)
   }
 }
+
+/** A signal came before anything was begun that has to be ended in order. */
+export class InterruptedError extends CommandError {
+  constructor() {
+    super('interrupted')
+  }
+}

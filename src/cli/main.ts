@@ -104,4 +104,13 @@ process.stdout.on('error', ({ code }: NodeJS.ErrnoException) =>
 process.stderr.on('error', () => {})
 
 const terminal = new Terminal()
-process.exitCode = await main(process.argv.slice(2), terminal).catch((error) => complain(error, terminal))
+// Node would end without a word, by a code of its own, when nothing is left that could still happen.
+const unsettled = () => {
+  if (process.exitCode !== undefined && process.exitCode !== 13) return
+  terminal.say('aftercommit: It waits for what never comes. Does the function of the handlers file ever end?')
+  process.exitCode = 1
+}
+process.once('exit', unsettled)
+const exitCode = await main(process.argv.slice(2), terminal).catch((error) => complain(error, terminal))
+process.off('exit', unsettled)
+process.exitCode = exitCode

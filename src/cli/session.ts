@@ -31,9 +31,17 @@ export async function withDatabase<T>(
     terminal.say('aftercommit: interrupted')
     process.exit(1)
   }
-  if (!endsInOrder) signal.addEventListener('abort', interrupted, { once: true })
+  signal.addEventListener('abort', interrupted, { once: true })
+  const begin = async () => {
+    if (endsInOrder) {
+      // Before the database has answered there is nothing to be ended in order.
+      await database.now()
+      signal.removeEventListener('abort', interrupted)
+    }
+    return work(database)
+  }
   try {
-    return await work(database).catch((error) => explain(database.store, error))
+    return await begin().catch((error) => explain(database.store, error))
   } finally {
     signal.removeEventListener('abort', interrupted)
     await database.store.close()

@@ -68,11 +68,17 @@ describe('confirm', () => {
     expect(text('stderr')).toContain('Sure? [y/N] ')
   })
 
-  it('takes the end of the input for a no', async () => {
-    const { terminal, stdin } = open({ isTTY: true })
+  it.each([
+    ['Ctrl-C', '\u0003'],
+    ['Ctrl-D', '\u0004'],
+    ['the end of the input', null],
+  ])('takes %s for a no, and ends the line of the question', async (_what, typed) => {
+    const { terminal, stdin, text } = open({ isTTY: true })
     const answer = terminal.confirm('Sure?', false)
-    stdin.end()
+    if (typed === null) stdin.end()
+    else stdin.write(typed)
     expect(await answer).toBe(false)
+    expect(text('stderr')).toMatch(/Sure\? .*\n$/)
   })
 })
 
@@ -89,6 +95,14 @@ describe('progress', () => {
     expect(text('stderr')).toBe('\r\u001b[K')
     terminal.say('after it')
     expect(text('stderr')).toBe('after it\n')
+  })
+
+  it.each([44, 30, 12])('stays in one line of %i columns', (columns) => {
+    const { terminal, text } = open({ isTTY: true, columns })
+    terminal.progress('Retried', 5_001).add(5_000)
+    const drawn = text('stderr').split('\r').slice(1)
+    expect(drawn).toHaveLength(2)
+    for (const line of drawn) expect(line.replace('\u001b[K', '').length).toBeLessThan(columns)
   })
 
   it('counts where nobody knows how many there are', () => {

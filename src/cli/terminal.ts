@@ -2,7 +2,7 @@ import { createInterface } from 'node:readline/promises'
 import type { Readable, Writable } from 'node:stream'
 import { styleText } from 'node:util'
 import { UsageError } from './errors.js'
-import { safe } from './text.js'
+import { cut, safe } from './text.js'
 
 export type Style = 'bold' | 'dim' | 'red' | 'green' | 'yellow' | 'cyan'
 
@@ -89,10 +89,12 @@ export class Terminal {
     const reader = createInterface({ input: stdin, output: stderr })
     // Ctrl-C and Ctrl-D are a no; an answer that never comes would leave the process without an end.
     const refused = new Promise<string>((resolve) => {
-      for (const event of ['SIGINT', 'close'] as const) reader.once(event, () => resolve(''))
+      for (const event of ['SIGINT', 'close'] as const) reader.once(event, () => resolve('\n'))
     })
     try {
       const answer = await Promise.race([reader.question(`${question} [y/N] `).catch(() => ''), refused])
+      // Nobody has typed the end of the line, so that what is said next would stand beside the question.
+      if (answer === '\n') stderr.write('\n')
       return /^y(es)?$/i.test(answer.trim())
     } finally {
       reader.close()
@@ -106,12 +108,12 @@ const BAR = 30
 export class Progress {
   readonly #label: string
   readonly #total: number | undefined
-  readonly #stream: Writable | undefined
+  readonly #stream: Stream | undefined
   #done = 0
   #drawn = ''
   #ended = false
 
-  constructor(label: string, total: number | undefined, stream: Writable | undefined) {
+  constructor(label: string, total: number | undefined, stream: Stream | undefined) {
     this.#label = label
     this.#total = total
     this.#stream = stream
@@ -136,17 +138,21 @@ export class Progress {
 
   draw(): void {
     if (!this.#stream || this.#ended) return
-    const text = `${this.#label} ${this.#state()}`
+    const columns = this.#stream.columns || 100
+    // A line that the terminal breaks could not be drawn again in place.
+    const text = cut(`${this.#label} ${this.#state(columns)}`, columns - 1)
     if (text === this.#drawn) return
     this.#drawn = text
     this.#stream.write(`\r${text}\u001b[K`)
   }
 
-  #state(): string {
+  #state(columns: number): string {
     if (this.#total === undefined) return String(this.#done)
     const share = this.#total === 0 ? 1 : Math.min(1, this.#done / this.#total)
-    const full = Math.round(share * BAR)
-    return `${'█'.repeat(full)}${'░'.repeat(BAR - full)} ${Math.floor(share * 100)} % (${this.#done})`
+    const count = `${Math.floor(share * 100)} % (${this.#done})`
+    const bar = Math.max(0, Math.min(BAR, columns - this.#label.length - count.length - 3))
+    const full = Math.round(share * bar)
+    return `${'█'.repeat(full)}${'░'.repeat(bar - full)} ${count}`
   }
 }
 

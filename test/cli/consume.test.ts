@@ -174,6 +174,16 @@ describe('aftercommit consume', () => {
     })
   })
 
+  it('says that the function of the handlers file never ends', async () => {
+    const file = path.join(folder, 'endless.mjs')
+    fs.writeFileSync(file, `export default (outbox) => new Promise(() => {})`)
+    const { code, stderr } = await cli(['consume', '--handlers', file, '--database', 'postgres://h/x'])
+    expect({ code, stderr }).toMatchObject({
+      code: 1,
+      stderr: expect.stringMatching(/^aftercommit: .*ever end\?\n$/),
+    })
+  })
+
   it('says in one line that the tables are missing', async () => {
     const { pathname, href } = new URL(inject('postgresUrl'))
     const { code, stderr } = await consume(

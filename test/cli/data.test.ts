@@ -83,6 +83,15 @@ describe('aftercommit list', () => {
     await golden('list-narrow', ['list', '--status', 'dead', '--limit', '2'], { columns: 70 })
   })
 
+  it('never cuts an id, however narrow the window is', async () => {
+    const { output } = await inTerminal(['list', '--status', 'dead', '--limit', '2'], {
+      env,
+      columns: 16,
+    })
+    expect(output).toMatch(/dead-1 +…/)
+    expect(output).toMatch(/dead-2 +…/)
+  })
+
   it('goes on behind a number, by status and type', async () => {
     const ids = async (...args: string[]) => {
       const { code, stdout } = await run(['list', '--json', ...args], database.url)

@@ -50,13 +50,14 @@ describe('aftercommit doctor', () => {
     const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'aftercommit-cli-'))
     onTestFinished(() => fs.rmSync(folder, { recursive: true }))
     const secret = 'postgres://u:hunter2@127.0.0.1:1/shop?password=hunter2'
-    const [none, unreachable, settings, file] = await Promise.all([
+    const [none, unreachable, settings, file, noDatabase] = await Promise.all([
       cli(['doctor']),
       cli(['doctor', '--database', secret]),
       cli(['doctor', '--json'], {
         env: { OUTBOX_MAX_ATTEMPTS: 'many', OUTBOX_LEESE_MS: '1', OUTBOX_DB_URL: secret },
       }),
       cli(['doctor', '--database', `sqlite:${folder}/none.db`]),
+      cli(['doctor', '--database', 'file:package.json']),
     ])
     expect(none).toMatchObject({ code: 1, stdout: expect.stringMatching(/✗ url +No database is named/) })
     expect(unreachable).toMatchObject({
@@ -70,6 +71,7 @@ describe('aftercommit doctor', () => {
       { check: 'settings', level: 'problem', says: expect.stringContaining('OUTBOX_MAX_ATTEMPTS') },
     ])
     expect(file).toMatchObject({ code: 1, stdout: expect.stringMatching(/✗ url +There is no file/) })
+    expect(noDatabase.stdout).toMatch(/✗ connection .*is not a database\n +See that the path is right/)
     expect(fs.readdirSync(folder)).toEqual([])
     for (const run of [none, unreachable, settings, file]) {
       expect(run.stderr).toBe('')
@@ -106,6 +108,10 @@ describe('what lies outside of the database', () => {
 
   it.each([
     ['postgres://user:hunter2@db:5432/shop?sslmode=require', 'ok'],
+    ['postgres://user:/hunter2@db/shop', 'problem'],
+    ['postgres://user:12/hunter2@db/shop', 'problem'],
+    ['file:package.json', 'ok'],
+    ['sqlite:package.json?mode=ro', 'ok'],
     ['mysql://user:hun#ter2@db/shop', 'problem'],
     ['mysql://hunter2:1#2@db/shop', 'problem'],
     ['postgres://user:hunter2@db:port/shop', 'problem'],

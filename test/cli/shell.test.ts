@@ -50,6 +50,7 @@ const REFUSALS: readonly [args: string[], code: number, line: RegExp][] = [
   [['list', '--limit', '0'], 2, /--limit must be a whole number from 1/],
   [['list', 'this'], 2, /Nobody knows what to do with 'this'/],
   [['list', '--table', 'a"b'], 2, /Invalid setting table/],
+  [['show', '--json=yes'], 2, /does not take an argument.* See --help/],
   [['show'], 2, /Which event\?/],
   [['prune', '--older-than', '7'], 2, /--older-than must be a number with its unit/],
   [['pause', 'order.*'], 2, /must be a definition or the name of one event type/],
@@ -62,6 +63,9 @@ it('says in one line what is wrong, and never a password', async () => {
     [['list', '--schema', 'x'], 2, /PostgreSQL alone/, 'mysql://me:hidden@127.0.0.1:1/x'],
     [['list'], 1, /The server cannot be reached/, 'mysql://me:hidden@127.0.0.1:1/x'],
     [['list'], 2, /There is no file .*no.such.file\.db/, 'sqlite:no/such/file.db'],
+    [['list'], 2, /The database URL is not valid.*%2F/, 'postgres://me:hid/hidden@127.0.0.1:1/x'],
+    [['list'], 1, /is not a database\. Is the path right/, 'sqlite:package.json'],
+    [['migrate'], 1, /database.*\. Is the path right/, 'sqlite:no/such/folder/x.db'],
     [['list'], 2, /begins with none of/, 'oracle://me:hidden@127.0.0.1:1/x'],
   ]
   for (const [args, code, line, url = NOWHERE] of [...REFUSALS, ...elsewhere]) {

@@ -7,6 +7,7 @@ import { memoryStore } from '../../src/stores/memory/index.js'
 import { mysqlStore } from '../../src/stores/mysql/index.js'
 import { postgresStore } from '../../src/stores/postgres/index.js'
 import { sqliteStore } from '../../src/stores/sqlite/index.js'
+import { run } from '../cli/kit.js'
 import { freshMysql } from '../support/mariadb-server.js'
 import { type SqliteDriver, sqliteDrivers, sqliteFolder } from '../support/sqlite-drivers.js'
 import { afterwards, emptyDatabase, poolOn } from '../support/trap-kit.js'
@@ -49,6 +50,14 @@ describe('docs/doctor.md', () => {
     expect(documented().map(({ check }) => check)).toEqual(
       [...text.matchAll(/^### (.*)$/gm)].map((match) => match[1]),
     )
+  })
+
+  it('has the checks of the command line, and no other', async () => {
+    const { stdout } = await run(['doctor', '--json'], `sqlite:${path.join(ROOT, 'package.json')}`)
+    const checks = JSON.parse(stdout).findings.map(({ check }: { check: string }) => check)
+    const known = documented().filter(({ databases }) => databases.includes('The command line'))
+    // The last one is the first of the store, for which this file is no database.
+    expect([...known.map(({ check }) => check), 'connection']).toEqual(checks)
   })
 
   for (const [name, open] of Object.entries(STORES)) {

@@ -1,9 +1,11 @@
+import { setTimeout as pause } from 'node:timers/promises'
 import { optionsFromEnv } from '../../outbox/environment.js'
 import { createOutbox, type Outbox } from '../../outbox.js'
 import type { EventStore } from '../../store.js'
 import { defineCommand } from '../command.js'
 import { DATABASE_OPTIONS, openDatabase } from '../database.js'
-import { leave, whenAborted } from '../ending.js'
+import { leave, reach, unlessAborted, whenAborted } from '../ending.js'
+import { CommandError } from '../errors.js'
 import { type Close, HANDLERS_OPTION, registerHandlers } from '../handlers.js'
 import { loggerFromEnv } from '../log.js'
 import { safe } from '../text.js'
@@ -37,7 +39,9 @@ export const consume = defineCommand({
     let close: Close = () => {}
     try {
       close = await registerHandlers(values.handlers, outbox)
-      await handle(outbox, values.once, signal)
+      await unlessAborted(reach(database), signal)
+      if (values.once) await handleOne(outbox, signal, dispatcher?.drainTimeoutMs)
+      else await handleAll(outbox, signal)
       const result = { handled: tally.done + tally.failing.size, succeeded: tally.done }
       const paused = result.handled === 0 ? await outbox.paused() : []
       if (values.json) terminal.printJson({ ...result, failed: tally.failing.size })
@@ -50,7 +54,8 @@ export const consume = defineCommand({
         await leave(() => database.close())
       }
     }
-    return tally.failing.size > 0 ? 1 : 0
+    if (signal.aborted) terminal.say('aftercommit: interrupted; there may be more')
+    return tally.failing.size > 0 || signal.aborted ? 1 : 0
   },
 })
 
@@ -79,15 +84,23 @@ function tallyOf(store: EventStore): Tally {
 }
 
 /** A signal ends it in order: handlers under way are waited for as `stop()` does. */
-async function handle(outbox: Outbox, once: boolean, signal: AbortSignal): Promise<void> {
-  if (once) {
-    await outbox.consumeOne()
-    return
-  }
+async function handleAll(outbox: Outbox, signal: AbortSignal): Promise<void> {
   await outbox.start()
   const stopped = whenAborted(signal).then(() => outbox.stop())
   await Promise.race([outbox.drain(), stopped])
   await outbox.stop()
+}
+
+/** The same for a single handler, which no `stop()` knows. */
+async function handleOne(outbox: Outbox, signal: AbortSignal, drainTimeoutMs = 5_000): Promise<void> {
+  const handled = outbox.consumeOne()
+  const late = whenAborted(signal).then(async () => {
+    await pause(drainTimeoutMs)
+    throw new CommandError(
+      `The handler did not end within ${drainTimeoutMs / 1_000} s. Its event is due again when the lease is over.`,
+    )
+  })
+  await Promise.race([handled, late])
 }
 
 function inWords({ done, failing }: Tally, paused: readonly string[]): string {

@@ -1,10 +1,10 @@
 import type { Finding } from '../../store.js'
 import { checkNode, checkSettings, checkUrl } from '../checks.js'
 import { defineCommand } from '../command.js'
-import { DATABASE_OPTIONS, type Database, openDatabase } from '../database.js'
+import { DATABASE_OPTIONS, type Database, dialectOf, openDatabase, urlOf } from '../database.js'
 import { loadedDriver } from '../drivers.js'
-import { inTime, leave } from '../ending.js'
-import { UsageError } from '../errors.js'
+import { inTime, leave, unlessAborted } from '../ending.js'
+import { InterruptedError, UsageError } from '../errors.js'
 import type { Terminal } from '../terminal.js'
 import { safe } from '../text.js'
 import { counted, reasonOf, wrap } from '../words.js'
@@ -21,8 +21,8 @@ export const doctor = defineCommand({
   notes:
     'The exit code is 0 without problems, also with warnings, and 1 with a problem. docs/doctor.md tells about every check.',
   examples: ['aftercommit doctor', 'aftercommit doctor --json | jq .ok'],
-  run: async ({ values, terminal }) => {
-    const findings = [checkNode(), ...checkSettings(), ...(await aroundDatabase(values))]
+  run: async ({ values, terminal, signal }) => {
+    const findings = [checkNode(), ...checkSettings(), ...(await aroundDatabase(values, signal))]
     const ok = findings.every(({ level }) => level !== 'problem')
     if (values.json) terminal.printJson({ ok, findings })
     else print(findings, terminal)
@@ -33,7 +33,7 @@ export const doctor = defineCommand({
 type Values = Parameters<typeof openDatabase>[0]
 
 /** What cannot be done ends the list as a problem: the checks before it are worth seeing. */
-async function aroundDatabase(values: Values): Promise<readonly Finding[]> {
+async function aroundDatabase(values: Values, signal: AbortSignal): Promise<readonly Finding[]> {
   const findings: Finding[] = []
   let database: Database | undefined
   let check = 'url'
@@ -46,9 +46,11 @@ async function aroundDatabase(values: Values): Promise<readonly Finding[]> {
     const { name, version } = loadedDriver()
     findings.push({ check, level: 'ok', says: version === null ? `${name}.` : `${name} ${version}.` })
     check = 'connection'
-    findings.push(...(await inTime('The database', database.store.diagnose(), ANSWER_MS)))
+    const answer = inTime('The database', database.store.diagnose(), ANSWER_MS)
+    findings.push(...(await unlessAborted(answer, signal)))
   } catch (error) {
-    findings.push(failure(check, error))
+    if (error instanceof InterruptedError) throw error
+    findings.push(failure(check, error, values))
   } finally {
     const opened = database
     if (opened) await leave(() => closed(opened))
@@ -62,7 +64,7 @@ async function closed({ store, close }: Database): Promise<void> {
   await close()
 }
 
-function failure(check: string, error: unknown): Finding {
+function failure(check: string, error: unknown, values: Values): Finding {
   if (error instanceof UsageError) {
     const { message } = error
     const [says = message, ...advice] = message.split(/(?<=\.) |: (?=npm install)/)
@@ -73,7 +75,9 @@ function failure(check: string, error: unknown): Finding {
     level: 'problem',
     says: `The database cannot be used: ${reasonOf(error)}`,
     advice:
-      'See that the server runs and can be reached from here, and that user, password and name are right.',
+      dialectOf(urlOf(values) ?? '') === 'sqlite'
+        ? 'See that the path is right, and that it is a file of SQLite which you may read and write.'
+        : 'See that the server runs and can be reached from here, and that user, password and name are right.',
   }
 }
 

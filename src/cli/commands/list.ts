@@ -5,7 +5,7 @@ import { UsageError } from '../errors.js'
 import { eventJson, payloadKind, SHOW_PAYLOAD } from '../event-view.js'
 import { withDatabase } from '../session.js'
 import type { Terminal } from '../terminal.js'
-import { type Column, cut, duration, safe, table } from '../text.js'
+import { type Column, cut, duration, safe, table, widthOf } from '../text.js'
 import { wholeNumber } from '../values.js'
 
 /** Read together: few at first, then as many as their size allows, since each page may cost a look at the whole table. */
@@ -121,7 +121,7 @@ async function printTable(terminal: Terminal, store: EventStore, wanted: Wanted,
   const shown = rows.slice(0, wanted.limit)
   const last = look.showPayload ? [PAYLOAD] : terminal.room >= WIDE ? [ERROR] : []
   const columns = [...COLUMNS, ...last]
-  const [titles = '', ...lines] = table(columns, shown, terminal.room)
+  const [titles = '', ...lines] = table(columns, shown, roomFor(shown, terminal.room))
   terminal.print(terminal.style('bold', titles))
   for (const [at, line] of lines.entries()) {
     const { status } = shown[at] as Row
@@ -129,6 +129,14 @@ async function printTable(terminal: Terminal, store: EventStore, wanted: Wanted,
   }
   if (rows.length > shown.length)
     terminal.say(`There are more: the next page is the same command with --after ${shown.at(-1)?.seq}`)
+}
+
+/** Never so little that an id would be cut: then rather a line that the terminal breaks. */
+function roomFor(rows: readonly Row[], room: number): number {
+  if (room === Number.POSITIVE_INFINITY) return room
+  const front = table(COLUMNS.slice(0, 3), rows)[0] as string
+  const ids = rows.reduce((most, { eventId }) => Math.max(most, widthOf(safe(eventId))), 0)
+  return Math.max(room, front.length - 'ID'.length + ids + '  …'.length)
 }
 
 /** What the table needs, without the payload. */

@@ -3,7 +3,7 @@ import { createOutbox } from '../../outbox.js'
 import { type Broker, openBroker } from '../broker.js'
 import { defineCommand } from '../command.js'
 import { DATABASE_OPTIONS, openDatabase } from '../database.js'
-import { leave, whenAborted } from '../ending.js'
+import { leave, reach, whenAborted } from '../ending.js'
 import { UsageError } from '../errors.js'
 import { loggerFromEnv } from '../log.js'
 
@@ -80,6 +80,7 @@ export const relay = defineCommand({
       const opened = await Promise.race([opening, stopped])
       if (opened === 'stopped') return 0
       broker = opened
+      if ((await Promise.race([reach(database), stopped])) === 'stopped') return 0
       const outbox = createOutbox({ ...optionsFromEnv(), store: database.store, logger })
       outbox.relay(broker.bus, options)
       await outbox.start()

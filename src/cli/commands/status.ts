@@ -1,6 +1,6 @@
 import { defineCommand } from '../command.js'
 import { DATABASE_OPTIONS, openDatabase } from '../database.js'
-import { leave } from '../ending.js'
+import { leave, unlessAborted } from '../ending.js'
 import { UsageError } from '../errors.js'
 import type { Look } from '../status/look.js'
 import { Observer } from '../status/observer.js'
@@ -25,7 +25,7 @@ export const status = defineCommand({
     const print = printerOf(terminal, values.json)
     const options = { observer, terminal, intervalMs, signal }
     try {
-      if (!values.watch) print(await observer.look())
+      if (!values.watch) print(await unlessAborted(observer.look(), signal))
       else if (values.json || !terminal.isInteractive) await watchPlain(options, print)
       else await watchLive(options)
     } finally {

@@ -2,7 +2,7 @@ import { optionsFromEnv } from '../../outbox/environment.js'
 import { createOutbox } from '../../outbox.js'
 import { defineCommand } from '../command.js'
 import { DATABASE_OPTIONS, openDatabase } from '../database.js'
-import { leave, whenAborted } from '../ending.js'
+import { leave, reach, whenAborted } from '../ending.js'
 import { UsageError } from '../errors.js'
 import { type Close, HANDLERS_OPTION, registerHandlers } from '../handlers.js'
 import { loggerFromEnv } from '../log.js'
@@ -32,10 +32,12 @@ export const work = defineCommand({
     let close: Close = () => {}
     try {
       close = await registerHandlers(values.handlers, outbox)
+      const stopped = whenAborted(signal)
+      if ((await Promise.race([reach(database), stopped])) === 'stopped') return 0
       await outbox.start()
       const about = { instance: outbox.instanceId, event_types: outbox.handledTypes }
       logger.info(about, 'the worker has started')
-      await whenAborted(signal)
+      await stopped
       logger.info({ instance: outbox.instanceId }, 'the worker is stopping')
       await outbox.stop()
       logger.info({ instance: outbox.instanceId }, 'the worker has stopped')

@@ -1,5 +1,5 @@
 import { setTimeout as pause } from 'node:timers/promises'
-import { whenAborted } from '../ending.js'
+import { unlessAborted, whenAborted } from '../ending.js'
 import { Screen } from '../screen.js'
 import type { Terminal } from '../terminal.js'
 import { cut, duration, safe } from '../text.js'
@@ -24,7 +24,7 @@ const CTRL_C = '\u0003'
 export async function watchLive(options: WatchOptions): Promise<void> {
   const { observer, intervalMs } = options
   // Whoever cannot be seen at all is told so on the usual screen.
-  const view = new LiveView(options, await observer.look())
+  const view = new LiveView(options, await unlessAborted(observer.look(), options.signal))
   const quit = new AbortController()
   const signal = AbortSignal.any([options.signal, quit.signal])
   const screen = new Screen(process, {
@@ -54,7 +54,7 @@ export async function watchLive(options: WatchOptions): Promise<void> {
 /** For a file, a pipe or a program: a JSON line or a block of text every interval. */
 export async function watchPlain(options: WatchOptions, print: (look: Look) => void): Promise<void> {
   const { observer, terminal } = options
-  print(await observer.look())
+  print(await unlessAborted(observer.look(), options.signal))
   await pause(options.intervalMs, undefined, { signal: options.signal }).catch(() => {})
   await repeat(options, async () => {
     try {
