@@ -26,11 +26,23 @@ describe('Dispatcher: failures', () => {
     let calls = 0
     on('note', () => void calls++)
     dispatcher.resume()
-    cold(named('a', { attempts: 3 }))
+    cold(named('a', { attempts: 3, suspect: true }))
     await settle()
     expect(calls).toBe(0)
     expect(outcomes[0]).toMatchObject({ outcome: 'dead', attempts: 0 })
     expect(outcomes[0]).toMatchObject({ error: expect.stringMatching(/^ProcessDiedError: /) })
+  })
+
+  it('tells of no crash where the limit is lower than it was when the event failed', async () => {
+    const { on, cold, settle, outcomes, dispatcher } = dispatcherWorld({ maxAttempts: 1 })
+    let calls = 0
+    on('note', () => void calls++)
+    dispatcher.resume()
+    cold(named('a', { attempts: 2 }))
+    await settle()
+    expect(calls).toBe(0)
+    expect(outcomes[0]).toMatchObject({ outcome: 'dead', attempts: 0 })
+    expect(outcomes[0]).toMatchObject({ error: expect.stringMatching(/gave up: the event has failed 2 times/) })
   })
 
   it('retries after what the policy says of the attempts and the error', async () => {

@@ -295,6 +295,8 @@ export class Dispatcher {
       delivery.attempts > 0 &&
       every.some((one) => !delivery.handledBy.includes(one.name))
     ) {
+      // Without a crash it was given up by settings that allowed more.
+      if (!delivery.suspect) return this.#outcomes.succeeded(delivery, every, [])
       return this.#outcomes.dead(delivery, [{ handler: null, error: new ProcessDiedError() }], [], 0)
     }
     try {

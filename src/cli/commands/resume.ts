@@ -24,7 +24,7 @@ export const resume = defineCommand({
       const paused = await store.paused()
       const what = type === '*' ? 'everything' : safe(type)
       if (values.json) terminal.printJson({ resumed, paused })
-      else terminal.print(resumed ? `Resumed: ${what}.` : `Nothing to do: ${what} was not paused.`)
+      else terminal.print(resumed ? `Resumed: ${what}.` : `Nothing was paused: ${what}.`)
       if (paused.length > 0) terminal.say(`Still paused: ${paused.map(titleOf).join(', ')}`)
       return 0
     })
