@@ -256,6 +256,13 @@ it('escapes what pino leaves alone and terminals obey, wherever a row or an erro
   expect(JSON.parse(lines[0] ?? '')).toMatchObject({ event_type: 'x\\u009b31m\\u007f\\u2028' })
 })
 
+it('leaves to jsonLogger what that escapes, so that it reads back as it was', () => {
+  const { lines, logger } = capture()
+  unfailing(withFields(logger, { by: 'me' })).info({ event_type: 'x\u009b31m' }, 'got')
+  expect(lines[0]).toMatch(/^[ -~]+\n$/)
+  expect(JSON.parse(lines[0] ?? '')).toMatchObject({ by: 'me', event_type: 'x\u009b31m' })
+})
+
 describe('errorFields', () => {
   it.each([
     ['an error', new TypeError('bad'), { error: 'TypeError', error_message: 'bad' }],

@@ -70,13 +70,15 @@ export function withFields(logger: Logger, fields: LogFields): Logger {
     if (typeof more === 'string') logger[level](fields, more)
     else logger[level]({ ...fields, ...fieldsOf(more) }, message)
   }
-  return {
+  const adding: Logger = {
     debug: at('debug'),
     info: at('info'),
     warn: at('warn'),
     error: at('error'),
     isLevelEnabled: (level) => logs(logger, level),
   }
+  if (escaping.has(logger)) escaping.add(adding)
+  return adding
 }
 
 /** Without types people log texts, errors and events, as they do with pino: spread, those would be garbage or say too much. */
