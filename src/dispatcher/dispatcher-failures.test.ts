@@ -42,7 +42,9 @@ describe('Dispatcher: failures', () => {
     await settle()
     expect(calls).toBe(0)
     expect(outcomes[0]).toMatchObject({ outcome: 'dead', attempts: 0 })
-    expect(outcomes[0]).toMatchObject({ error: expect.stringMatching(/gave up: the event has failed 2 times/) })
+    expect(outcomes[0]).toMatchObject({
+      error: expect.stringMatching(/gave up: the event has failed 2 times/),
+    })
   })
 
   it('retries after what the policy says of the attempts and the error', async () => {

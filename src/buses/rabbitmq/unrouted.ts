@@ -19,8 +19,8 @@ export interface UnroutedOptions {
   onProblem(reason: unknown): void
 }
 
-/** So many are read, published and answered together. */
-const CHUNK = 500
+/** So many are read, published and answered together: payloads may be large. */
+const CHUNK = 100
 /** They come at once, unless somebody else has taken them. */
 const CHUNK_MS = 10_000
 const FIRST_WAIT_MS = 100
