@@ -50,7 +50,7 @@ async function compare(context, database, at) {
     database,
     connections: database === 'sqlite' ? 1 : 16,
     count: context.size(5_000, 1_000),
-    backlog: context.size(40_000, 5_000),
+    backlog: context.size(100_000, 10_000),
   }
   const results = await inTurns(context, {
     ours: () => at((url) => context.child({ ...job, url })),

@@ -26,7 +26,7 @@ export async function play({ database, url, bare, connections, count, backlog })
   const began = now()
   await transact(count / 10 + count)
   const transactions = (count / (now() - began)) * 1000
-  await transact(Math.max(backlog, next))
+  while (next < backlog) await side.fill(Array.from({ length: BATCH }, () => payloadOf(next++)))
   const watch = stopwatch(next)
   const handled = bare ? await loopOver(app.bare[bare], app.bare.finish, watch) : await side.handleAll(watch)
   const drain = watch.rate()
@@ -73,6 +73,8 @@ async function outboxOn({ store, insertOrder }) {
         await insertOrder(tx.client, payload)
         await tx.publish({ type: TYPE, payload })
       }),
+    fill: (payloads) =>
+      outbox.transaction((tx) => tx.publishAll(payloads.map((payload) => ({ type: TYPE, payload })))),
     async handleAll(watch) {
       let handled = 0
       const all = new Promise((resolve) => {

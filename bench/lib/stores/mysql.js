@@ -35,6 +35,10 @@ export async function open(url, connections) {
           client.release()
         }
       },
+      fill: (payloads) =>
+        pool.query('insert into bare (id, event_id, event_type, occurred_at, payload) values ?', [
+          payloads.map((payload) => [payload.id, randomUUID(), TYPE, new Date(), JSON.stringify(payload)]),
+        ]),
       take: async (limit) =>
         (
           await pool.query('select id, payload from bare where status = 0 order by id limit ?', [limit])

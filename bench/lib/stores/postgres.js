@@ -24,6 +24,12 @@ export async function open(url, connections) {
           const values = [payload.id, randomUUID(), TYPE, new Date(), JSON.stringify(payload)]
           await client.query({ name: 'bench-bare', text, values })
         }),
+      fill: (payloads) =>
+        pool.query(
+          `insert into bare (id, event_id, event_type, occurred_at, payload)
+           select id, gen_random_uuid()::text, $2, now(), payload from unnest($1::bigint[], $3::json[]) as one (id, payload)`,
+          [payloads.map(({ id }) => id), TYPE, payloads.map((payload) => JSON.stringify(payload))],
+        ),
       take: async (limit) => {
         const text = 'select id, payload from bare where status = 0 order by id limit $1'
         return (await pool.query({ name: 'bench-take', text, values: [limit] })).rows

@@ -21,6 +21,11 @@ export async function open(url) {
   }
   const insertOrder = (client, { id, customer, total }) =>
     statement(client, 'insert into orders (id, customer, total) values (?, ?, ?)').run(id, customer.id, total)
+  const insert = (payload) =>
+    statement(
+      database,
+      'insert into bare (id, event_id, event_type, occurred_at, payload) values (?, ?, ?, ?, ?)',
+    ).run(payload.id, randomUUID(), TYPE, Date.now(), JSON.stringify(payload))
   return {
     store: sqliteStore(connect),
     install: async () => database.exec(`${ORDERS}; ${BARE}`),
@@ -29,10 +34,12 @@ export async function open(url) {
       async transaction(payload) {
         database.exec('begin immediate')
         insertOrder(database, payload)
-        statement(
-          database,
-          'insert into bare (id, event_id, event_type, occurred_at, payload) values (?, ?, ?, ?, ?)',
-        ).run(payload.id, randomUUID(), TYPE, Date.now(), JSON.stringify(payload))
+        insert(payload)
+        database.exec('commit')
+      },
+      async fill(payloads) {
+        database.exec('begin immediate')
+        for (const payload of payloads) insert(payload)
         database.exec('commit')
       },
       take: async (limit) =>

@@ -9,7 +9,7 @@ import {
 import { ACCEPTED, filterParams, JOIN_NAMES, knownParams, WITH_NAMES } from './accepts.js'
 import type { Connections } from './connections.js'
 import type { Connection, Params, Row, SqliteDatabase } from './driver.js'
-import { lease, leaseStatements, SOLO, SOME } from './lease.js'
+import { lease, leaseRange, leaseStatements, type Range, SOLO, SOME } from './lease.js'
 import type { Names } from './names.js'
 import { clock, FRESH, indexesOf, LEASED, NEVER, NOW, ORDERED, TIMED } from './schema.js'
 
@@ -34,12 +34,15 @@ select e.seq as seq from ${names.events} e indexed by ${from} ${JOIN_NAMES}
  where ${where} and ${stale} order by ${order} ${LIMIT}`
   const firstOf = (condition: string) => `(select f.seq from ${names.events} f indexed by ${index.ordered}
       where ${ORDERED} and ${condition} order by f.ordering_key, f.seq limit 1)`
+  const fresh = pick(
+    index.fresh,
+    `${FRESH} and e.seq >= :fromSeq and e.locked_until is null and e.created_at <= :now - :skipRecentMs`,
+    'e.seq',
+  )
   return {
-    fresh: pick(
-      index.fresh,
-      `${FRESH} and e.seq >= :fromSeq and e.locked_until is null and e.created_at <= :now - :skipRecentMs`,
-      'e.seq',
-    ),
+    fresh,
+    // One row instead of many, where they turn out to be neighbours.
+    freshRange: `select min(seq), max(seq), count(*), total(size) from (${fresh})`,
     timed: pick(
       index.timed,
       `${TIMED} and e.available_at <= :now and e.available_at > :since and e.locked_until is null`,
@@ -123,9 +126,14 @@ type Run = (
 /** Only rows never tried; nothing is summed up. */
 const claimFresh: Run = (sql, db, request, filter, takes) => {
   const now = clock(db)
-  const picked = pickFresh(sql, db, request, filter, now, request.limit)
+  const range = takes ? freshRange(sql, db, request, filter, now) : undefined
+  const picked = range ? [] : pickFresh(sql, db, request, filter, now, request.limit)
   const chosen = within(picked, request.maxBytes)
-  const rows = takes ? lease(sql.lease, db, request, now, chosen.map(seqOf)) : []
+  const rows = range
+    ? leaseRange(sql.lease, db, request, now, range)
+    : takes
+      ? lease(sql.lease, db, request, now, chosen.map(seqOf))
+      : []
   let bytes = MAX_PAYLOAD_BYTES
   for (const row of rows) bytes += row.payloadSize
   const result = {
@@ -149,6 +157,18 @@ const claimEverything: Run = (sql, db, request, filter, takes) => {
   const lost = most > 0 ? picks(db.lists(sql.suspects, { ...filter, now, most: suspects, limit: most })) : []
   const room = limit - lost.length
   const timed = room > 0 ? picks(db.lists(sql.timed, { ...filter, now, since, limit: room })) : []
+  const seen = {
+    highSeq: Number(outlook.high),
+    nextDueMs: outlook.due === null ? null : Number(outlook.due) - now,
+    hasOrdered: outlook.ordered !== null,
+  }
+  const range =
+    takes && lost.length + timed.length === 0 ? freshRange(sql, db, request, filter, now) : undefined
+  if (range) {
+    const rows = leaseRange(sql.lease, db, { ...request, suspects: 0 }, now, range)
+    const result = { rows, ...seen, complete: rows.length < limit, nextSeq: range.last + 1 }
+    return { found: rows.length, result }
+  }
   const fresh = room > 0 ? pickFresh(sql, db, request, filter, now, room) : []
   const timedCount = Math.min(timed.length, Math.max(Math.ceil(room / 2), room - fresh.length))
   const wanted = [...lost, ...timed.slice(0, timedCount), ...fresh.slice(0, room - timedCount)]
@@ -157,13 +177,24 @@ const claimEverything: Run = (sql, db, request, filter, takes) => {
   const lastFresh = chosen.findLast((row) => isFresh.has(row))
   const result = {
     rows: takes ? lease(sql.lease, db, { ...request, isGroup: suspects > 1 }, now, chosen.map(seqOf)) : [],
-    highSeq: Number(outlook.high),
+    ...seen,
     complete: wanted.length < limit && wanted.length === chosen.length,
     nextSeq: lastFresh && takes ? lastFresh.seq + 1 : request.fromSeq,
-    nextDueMs: outlook.due === null ? null : Number(outlook.due) - now,
-    hasOrdered: outlook.ordered !== null,
   }
   return { found: wanted.length, result }
+}
+
+/** All that a claim of new rows takes, when they are neighbours and small enough together; that is nearly always so. */
+function freshRange(
+  sql: Statements,
+  db: Connection,
+  { fromSeq, skipRecentMs, limit, maxBytes }: ClaimRequest,
+  filter: Params,
+  now: number,
+): Range | undefined {
+  const [found] = db.lists(sql.freshRange, { ...filter, fromSeq, skipRecentMs, now, limit })
+  const [first = 0, last = 0, count = 0, bytes = 0] = (found ?? []).map(Number)
+  return count > 0 && last - first + 1 === count && bytes <= maxBytes ? { first, last } : undefined
 }
 
 function pickFresh(

@@ -1,5 +1,5 @@
 import type { ClaimedRow } from '../../store.js'
-import type { Connection } from './driver.js'
+import type { Connection, Params } from './driver.js'
 import type { Names } from './names.js'
 
 /** Ends the token of a row whose former owner vanished: it is tried alone, and charged if it vanishes again. */
@@ -52,20 +52,45 @@ interface LeaseRequest {
   readonly isGroup?: boolean
 }
 
+/** Rows without a gap between them. */
+export interface Range {
+  readonly first: number
+  readonly last: number
+}
+
 /** Inside a write transaction: takes the lease of these rows, each named once. They come back in the order of `seq`. */
 export function lease(
   sql: Statements,
   db: Connection,
-  { token, leaseMs, suspects = 0, isGroup = false }: LeaseRequest,
+  request: LeaseRequest,
   now: number,
   seqs: readonly number[],
 ): ClaimedRow[] {
   if (seqs.length === 0) return []
   const first = seqs.reduce((a, b) => Math.min(a, b))
   const last = seqs.reduce((a, b) => Math.max(a, b))
-  const isRange = last - first + 1 === seqs.length
-  const place = isRange ? { first, last } : { seqs: JSON.stringify(seqs) }
-  const kind = isRange ? 'range' : 'list'
+  if (last - first + 1 === seqs.length) return leaseRange(sql, db, request, now, { first, last })
+  return take(sql, db, request, now, 'list', { seqs: JSON.stringify(seqs) })
+}
+
+export function leaseRange(
+  sql: Statements,
+  db: Connection,
+  request: LeaseRequest,
+  now: number,
+  { first, last }: Range,
+): ClaimedRow[] {
+  return take(sql, db, request, now, 'range', { first, last })
+}
+
+function take(
+  sql: Statements,
+  db: Connection,
+  { token, leaseMs, suspects = 0, isGroup = false }: LeaseRequest,
+  now: number,
+  kind: keyof typeof PLACES,
+  place: Params,
+): ClaimedRow[] {
   if (sql.charge && suspects > 0) db.run(sql.charge[kind], place)
   const mark = sql.charge ? { mark: isGroup ? SOME : SOLO } : {}
   db.run(sql.take[kind], { ...place, ...mark, token, leaseMs, now })
