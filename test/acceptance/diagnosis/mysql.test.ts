@@ -182,7 +182,8 @@ describe.skipIf(inject('mysqlUrl') === null)('diagnosis of a MySQL server', () =
     const [kill] = statementsIn(found.advice)
     expect(kill).toBe(`KILL ${sleeper.threadId};`)
     await pool.query(kill as string)
-    await vi.waitFor(async () => expect((await look(0)).says).not.toContain(`thread ${sleeper.threadId},`))
+    const isGone = async () => expect((await look(0)).says).not.toContain(`thread ${sleeper.threadId},`)
+    await vi.waitFor(isGone, { timeout: 15_000 })
   })
 
   it('finds settings under which it would not work well', async () => {

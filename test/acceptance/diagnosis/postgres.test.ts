@@ -226,7 +226,8 @@ describe('diagnosis of PostgreSQL', () => {
     expect(await findingOf(store, 'long transactions')).toMatchObject({ level: 'ok' })
     const [terminate] = statementsIn(found.advice)
     await pool.query(terminate as string)
-    await vi.waitFor(async () => expect(one(await limits(0), 'long transactions').level).toBe('ok'))
+    const isOver = async () => expect(one(await limits(0), 'long transactions').level).toBe('ok')
+    await vi.waitFor(isOver, { timeout: 15_000 })
   })
 
   it('says that it could not look where rights are missing, and throws nothing', async () => {
