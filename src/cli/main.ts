@@ -104,13 +104,17 @@ process.stdout.on('error', ({ code }: NodeJS.ErrnoException) =>
 process.stderr.on('error', () => {})
 
 const terminal = new Terminal()
-// Node would end without a word, by a code of its own, when nothing is left that could still happen.
+// Node would end without a word when nothing is left that could still happen.
 const unsettled = () => {
-  if (process.exitCode !== undefined && process.exitCode !== 13) return
+  if (process.exitCode !== undefined) return
   terminal.say('aftercommit: It waits for what never comes. Does the function of the handlers file ever end?')
   process.exitCode = 1
 }
 process.once('exit', unsettled)
-const exitCode = await main(process.argv.slice(2), terminal).catch((error) => complain(error, terminal))
-process.off('exit', unsettled)
-process.exitCode = exitCode
+// Not awaited here: Node would complain about the same in its own words.
+void main(process.argv.slice(2), terminal)
+  .catch((error) => complain(error, terminal))
+  .then((exitCode) => {
+    process.off('exit', unsettled)
+    process.exitCode = exitCode
+  })

@@ -183,7 +183,8 @@ describe.skipIf(inject('mysqlUrl') === null)('diagnosis of a MySQL server', () =
     expect(kill).toBe(`KILL ${sleeper.threadId};`)
     await pool.query(kill as string)
     const isGone = async () => expect((await look(0)).says).not.toContain(`thread ${sleeper.threadId},`)
-    await vi.waitFor(isGone, { timeout: 15_000 })
+    // InnoDB shows what it has shown before to whoever asks again within 100 ms.
+    await vi.waitFor(isGone, { timeout: 15_000, interval: 300 })
   })
 
   it('finds settings under which it would not work well', async () => {
