@@ -2,30 +2,14 @@ import { causesOf } from './causes.js'
 import { AftercommitError } from './errors.js'
 
 /** What a driver notes of an error that is no value of a row. */
+export const DRIVER_FIELDS = [
+  ...['code', 'errno', 'errcode', 'errstr', 'rawCode', 'extendedCode', 'originalCode', 'sqlState'],
+  ...['severity', 'fatal', 'schema', 'table', 'column', 'constraint', 'dataType', 'routine'],
+  ...['syscall', 'address', 'port'],
+] as const
+
 const NO_VALUES: ReadonlySet<PropertyKey> = new Set([
-  ...[
-    'code',
-    'errno',
-    'errcode',
-    'errstr',
-    'rawCode',
-    'extendedCode',
-    'originalCode',
-    'sqlState',
-    'severity',
-  ],
-  ...[
-    'fatal',
-    'schema',
-    'table',
-    'column',
-    'constraint',
-    'dataType',
-    'routine',
-    'syscall',
-    'address',
-    'port',
-  ],
+  ...DRIVER_FIELDS,
   ...['length', 'position', 'file', 'line', 'name', 'errors'],
 ])
 
@@ -37,7 +21,7 @@ interface Confidential {
 }
 
 /** Shorter ones are in every text by chance. */
-const SHORTEST = 8
+export const SHORTEST = 8
 const MOST_INNER = 100
 const HIDDEN = '…'
 

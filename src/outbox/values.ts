@@ -1,38 +1,9 @@
 import { causesOf } from '../core/causes.js'
 import { AftercommitError } from '../core/errors.js'
+import { DRIVER_FIELDS, SHORTEST } from '../core/hide-values.js'
 import type { SqlValue } from '../transaction.js'
 
-/** What a driver notes of an error that is no value of a row. */
-const FIELDS = [
-  ...[
-    'code',
-    'errno',
-    'errcode',
-    'errstr',
-    'rawCode',
-    'extendedCode',
-    'originalCode',
-    'sqlState',
-    'severity',
-  ],
-  ...[
-    'fatal',
-    'schema',
-    'table',
-    'column',
-    'constraint',
-    'dataType',
-    'routine',
-    'syscall',
-    'address',
-    'port',
-  ],
-] as const
-
 const REFUSED = 'the database refused a statement of the outbox'
-
-/** Shorter ones are in every text by chance. */
-const SHORTEST = 8
 
 /**
  * The driver's error about a statement of the outbox, without the values of the statement: ORMs and drivers write them
@@ -45,7 +16,7 @@ export function withoutValues(error: unknown, sql: string, params: readonly SqlV
   const { message, sqlMessage } = reported as { message?: unknown; sqlMessage?: unknown }
   const clean = new Error(cut(String(sqlMessage ?? message ?? 'the statement failed'), sql, params))
   if (reported instanceof Error) Object.setPrototypeOf(clean, Object.getPrototypeOf(reported))
-  for (const field of FIELDS) {
+  for (const field of DRIVER_FIELDS) {
     const value = (reported as Readonly<Record<string, unknown>>)[field]
     if (value !== null && ['string', 'number', 'boolean'].includes(typeof value)) {
       Object.assign(clean, { [field]: value })

@@ -53,7 +53,7 @@ it.each(COMMANDS)(
     const run = new Cli([...given, '--database', `postgres://me:hidden@127.0.0.1:${port}/x`])
     await until(() => sockets.length > before, { timeoutMs: 10_000, what: 'it connects' })
     run.kill('SIGINT')
-    const tooLate = new Promise((resolve) => setTimeout(resolve, 4_000, 'still there'))
+    const tooLate = new Promise((resolve) => setTimeout(resolve, 12_000, 'still there'))
     expect(await Promise.race([run.exit, tooLate])).toEqual({ code, signal: null })
     expect(run.stdout).toBe('')
     expect(run.stderr).toBe(code === 0 ? '' : 'aftercommit: interrupted\n')

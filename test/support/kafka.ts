@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto'
 import { createRequire } from 'node:module'
-import { Kafka, logLevel } from 'kafkajs'
+import { type Admin, Kafka, logLevel } from 'kafkajs'
 import { KafkaMissing, type KafkaServer, startKafka } from '../../scripts/kafka-server.mjs'
 import { freePort } from '../../scripts/private-server.mjs'
 import { kafkaBus, type PlatformaticClient } from '../../src/buses/kafka/index.js'
@@ -129,6 +129,25 @@ const require = createRequire(import.meta.url)
 /** The newest @platformatic/kafka needs a newer Node than the library does: where there is one it lies there. */
 const binaries = createRequire(new URL('../../scripts/binaries/package.json', import.meta.url))
 
+async function asAdmin<T>(kafka: Kafka, work: (admin: Admin) => Promise<T>): Promise<T> {
+  const admin = kafka.admin()
+  await admin.connect()
+  return work(admin).finally(() => admin.disconnect())
+}
+
+/** A topic that takes no large messages. */
+export async function createNarrow(kafka: Kafka, topic: string): Promise<void> {
+  const configEntries = [{ name: 'max.message.bytes', value: '20000' }]
+  const topics = [{ topic, numPartitions: 1, configEntries }]
+  await asAdmin(kafka, (admin) => admin.createTopics({ topics, waitForLeaders: false }))
+}
+
+/** How far the group has come in the first partition. */
+export async function committedOf(kafka: Kafka, topic: string, groupId: string): Promise<string | undefined> {
+  const [found] = await asAdmin(kafka, (admin) => admin.fetchOffsets({ groupId, topics: [topic] }))
+  return found?.partitions[0]?.offset
+}
+
 export function platformaticOf(bootstrapBrokers: string[]): PlatformaticClient {
   const { Admin, Consumer, Producer } = loadPlatformatic()
   return { Admin, Consumer, Producer, connection: { clientId: 'test', bootstrapBrokers } }
@@ -159,11 +178,9 @@ async function publishForeign(
 
 /** All that lies in the topic at this moment; nothing when there is none. */
 export async function readTopic(kafka: Kafka, topic: string) {
-  const admin = kafka.admin()
-  await admin.connect()
-  const exists = (await admin.listTopics()).includes(topic)
-  const offsets = exists ? await admin.fetchTopicOffsets(topic) : []
-  await admin.disconnect()
+  const offsets = await asAdmin(kafka, async (admin) =>
+    (await admin.listTopics()).includes(topic) ? admin.fetchTopicOffsets(topic) : [],
+  )
   const total = offsets.reduce((sum, { high, low }) => sum + Number(high) - Number(low), 0)
   const found: { key: string; value: Buffer; headers: Record<string, string>; partition: number }[] = []
   if (total === 0) return found

@@ -9,7 +9,15 @@ import {
   Partitioners,
 } from 'kafkajs'
 import { afterAll, afterEach, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
-import { KafkaPlace, kafkajsOf, kafkaOrSkip, platformaticOf, readTopic } from '../../../test/support/kafka.js'
+import {
+  committedOf,
+  createNarrow,
+  KafkaPlace,
+  kafkajsOf,
+  kafkaOrSkip,
+  platformaticOf,
+  readTopic,
+} from '../../../test/support/kafka.js'
 import { recordingLogger } from '../../../test/support/recording.js'
 import { gate, until } from '../../../test/support/until.js'
 import { EventEnvelope } from '../../core/envelope.js'
@@ -128,23 +136,6 @@ describe.skipIf(brokers.length === 0)('Kafka with a broker', () => {
     return bus
   }
 
-  async function asAdmin<T>(work: (admin: ReturnType<typeof kafka.admin>) => Promise<T>): Promise<T> {
-    const admin = kafka.admin()
-    await admin.connect()
-    return work(admin).finally(() => admin.disconnect())
-  }
-
-  async function createNarrow(name: string): Promise<void> {
-    const configEntries = [{ name: 'max.message.bytes', value: '20000' }]
-    const topics = [{ topic: name, numPartitions: 1, configEntries }]
-    await asAdmin((admin) => admin.createTopics({ topics, waitForLeaders: false }))
-  }
-
-  async function committedOf(groupId: string): Promise<string | undefined> {
-    const [found] = await asAdmin((admin) => admin.fetchOffsets({ groupId, topics: [topic] }))
-    return found?.partitions[0]?.offset
-  }
-
   function freshTopic(): string {
     topic = `t-${randomBytes(6).toString('hex')}`
     return topic
@@ -192,7 +183,7 @@ describe.skipIf(brokers.length === 0)('Kafka with a broker', () => {
     })
 
     it('refuses what is too large, and that alone', async () => {
-      await createNarrow(freshTopic())
+      await createNarrow(kafka, freshTopic())
       const events = Array.from({ length: 9 }, (_, n) => event({ text: 'x'.repeat(n === 4 ? 30_000 : 10) }))
       const answers = await bus().send(events)
       expect(answers.map((answer) => answer === null)).toEqual(events.map((_, n) => n !== 4))
@@ -202,7 +193,7 @@ describe.skipIf(brokers.length === 0)('Kafka with a broker', () => {
     })
 
     it('gives calls whose messages go together the answers to their own', async () => {
-      await createNarrow(freshTopic())
+      await createNarrow(kafka, freshTopic())
       const one = bus()
       const calls = [[10, 10], [10, 30_000, 10], [], [10]]
       const answers = await Promise.all(
@@ -334,7 +325,7 @@ describe.skipIf(brokers.length === 0)('Kafka with a broker', () => {
 
     it('buries as much as the dead-letter topic takes, and says what is missing', async () => {
       freshTopic()
-      await createNarrow(`${topic}.g.dead`)
+      await createNarrow(kafka, `${topic}.g.dead`)
       const logger = recordingLogger()
       const one = bus({ group: 'g', partitions: 1, retry: { maxAttempts: 1 }, logger })
       const fail = () => {
@@ -359,7 +350,9 @@ describe.skipIf(brokers.length === 0)('Kafka with a broker', () => {
         `payload of ${longer.payloadText?.length} bytes is too large for the dead letters, it lies at offset 1 of`,
       )
       expect(JSON.stringify(logger.lines)).toContain(`topic ${topic}.g.dead does not take a dead letter`)
-      await until(async () => (await committedOf(`${topic}.g`)) === '2', { what: 'both are committed' })
+      await until(async () => (await committedOf(kafka, topic, `${topic}.g`)) === '2', {
+        what: 'both are committed',
+      })
     })
 
     it('buries where another bus can read it', async () => {
