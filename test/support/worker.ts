@@ -101,8 +101,6 @@ export class Worker {
     const exited = once(this.#child, 'exit')
     this.#child.send({ command: 'leave' })
     try {
-      // postgres.js, used alone too, waits out the timeout of end() when a backend ended under a statement, and may still
-      // have the timer of a reconnect afterwards; both end by themselves.
       const [code] = await within('exit', exited, 20_000)
       return code as number | null
     } catch {
