@@ -313,6 +313,26 @@ describe('I14: poison stays alone', () => {
     expect(broken(beside(31_000, 'p'))).toEqual([])
     expect(broken(beside(4_000, null))).toEqual([])
   })
+
+  it('excuses what waits behind a poison of its own while another one, without a key, is around as well', () => {
+    const twoPoisons: Tell = (j) => {
+      for (const [id, key] of [
+        ['n', null],
+        ['p', 'p'],
+      ] as const) {
+        j.commit(id, { key, version: key && 1, status: 'DEAD', lastError: 'never' })
+        for (const at of [0, 1, 2]) {
+          const token = `${id}${at}`
+          j.claim('w', token, id, at)
+            .run('w', id, 'note', false)
+            .settle('w', token, id, at < 2 ? 'retry' : 'dead')
+          if (id === 'n' && at === 0) j.at(1_500).commit('e', { key: 'p', version: 2 }).at(20_000)
+        }
+      }
+      j.handle('v', 'a', 'e')
+    }
+    expect(broken(twoPoisons)).toEqual([])
+  })
 })
 
 describe('the story', () => {

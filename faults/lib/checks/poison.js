@@ -4,17 +4,18 @@ const FAILURES = 3
 const PATIENCE_MS = 3_000
 
 /**
- * I14. While one event fails for ever, kills or blocks, those of other keys are done: what was committed long enough
- * before the poison was through has succeeded by then. Poison is what `state.poison` names, otherwise what failed three
+ * I14. While one event fails for ever, kills or blocks, those of other keys are done (unless another poison has their
+ * key): what was committed long enough before the poison was through has succeeded by then. Poison is what `state.poison` names, otherwise what failed three
  * times and never succeeded. Not seen where its time was too short to tell.
  */
 export function poisonStaysAlone(history) {
   const violations = []
   let seen = false
-  for (const poison of poisonOf(history)) {
+  const poisons = poisonOf(history)
+  for (const poison of poisons) {
     const until = throughAt(history, poison)
     const graceMs = PATIENCE_MS + 3 * longestLease(history)
-    for (const one of othersOf(history, poison)) {
+    for (const one of othersOf(history, poisons)) {
       if (one.committedAt < poison.since || one.committedAt + graceMs > until) continue
       seen = true
       if (one.doneAt <= until) continue
@@ -59,11 +60,14 @@ function longestLease(history) {
   return longest
 }
 
-function othersOf(history, poison) {
+function othersOf(history, poisons) {
+  const poisoned = new Set(
+    poisons.flatMap(({ eventId, key }) => (key === null ? [eventId] : [eventId, `key ${key}`])),
+  )
   const committed = new Map()
   for (const { eventId, at } of history.publications) committed.set(eventId, at)
   return [...history.business.values()].flatMap(({ eventId, key }) => {
-    if (eventId === poison.eventId || (poison.key !== null && key === poison.key)) return []
+    if (poisoned.has(eventId) || poisoned.has(`key ${key}`)) return []
     if (isPoison(history, eventId) || !committed.has(eventId)) return []
     const ends = history.runsOf(eventId).flatMap(({ ok, endAt }) => (ok === true ? [endAt] : []))
     return [{ eventId, committedAt: committed.get(eventId), doneAt: Math.min(Infinity, ...ends) }]
