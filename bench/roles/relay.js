@@ -10,7 +10,10 @@ import { poolFor } from '../lib/pool.js'
 /** As many batches at a time as a relay has. */
 const AT_A_TIME = 4
 
-/** `total` events to a broker: out of an outbox, until all are settled; or `bare`, prepared beforehand, by its client alone. */
+/**
+ * `total` events to a broker: out of an outbox, until all are settled; or `bare`, by its client alone: ids, attributes and
+ * serialised payloads are at hand, and what the client sends is made of them as it goes.
+ */
 export async function play({ broker, brokerUrl, url, total, warm, batch, bare }) {
   const client = await brokers[broker].open(brokerUrl)
   const result = bare
@@ -22,7 +25,7 @@ export async function play({ broker, brokerUrl, url, total, warm, batch, bare })
 
 async function playBare({ prepare, send, atATime = AT_A_TIME }, { total, warm, batch }) {
   const messages = Array.from({ length: total }, (_, id) =>
-    prepare(messageOf(toEnvelope({ type: TYPE, payload: payloadOf(id) }), undefined)),
+    messageOf(toEnvelope({ type: TYPE, payload: payloadOf(id) }), undefined),
   )
   let next = 0
   const upTo = async (end) => {
@@ -30,7 +33,7 @@ async function playBare({ prepare, send, atATime = AT_A_TIME }, { total, warm, b
       while (next < end) {
         const from = next
         next = Math.min(end, from + batch)
-        await send(messages.slice(from, next))
+        await send(messages.slice(from, next).map(prepare))
       }
     }
     await Promise.all(Array.from({ length: atATime }, loop))

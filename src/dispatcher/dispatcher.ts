@@ -20,6 +20,11 @@ import type { Settler } from './settler.js'
 
 const NO_KEYS: ReadonlySet<string> = new Set()
 
+const wantsPayload = (handler: Registration) => handler.isRaw !== true
+
+const isUnhandled = ({ handledBy }: Delivery, every: readonly Registration[]) =>
+  every.some((one) => !handledBy.includes(one.name))
+
 export interface DispatcherOptions {
   readonly instance: string
   readonly concurrency: number
@@ -94,19 +99,17 @@ export class Dispatcher {
     const isOrdered = deliveries.some((one) => one.isOrdered)
     const running = isOrdered ? inFlight.runningKeys() : NO_KEYS
     for (const delivery of deliveries) {
-      const run = delivery.next === null ? [delivery] : delivery.run
-      const runsHere = run.some((one) => inFlight.has(one.event.eventId)) || delivery.isOfKey(running)
-      if (this.#paused || runsHere) {
+      if (this.#paused || inFlight.hasAny(delivery) || delivery.isOfKey(running)) {
         const delayMs = this.#paused ? 0 : 1_000
-        for (const one of run) settler.add(settlementOf(one, { outcome: 'release', delayMs }), one)
+        for (const one of delivery.run) settler.add(settlementOf(one, { outcome: 'release', delayMs }), one)
         continue
       }
       // Right away, so that the next claim does not bring more of it.
       if (!this.#admission.admit(delivery)) {
-        this.giveBack(run)
+        this.giveBack(delivery.run)
         continue
       }
-      for (const one of run) {
+      for (let one: Delivery | null = delivery; one; one = one.next) {
         inFlight.add(one)
         metrics?.count('cold_enqueued', 1, typeLabels(one.event.eventType))
       }
@@ -290,17 +293,13 @@ export class Dispatcher {
     const every = routes.handlersOf(event)
     if (every.length === 0) return settlementOf(delivery, { outcome: 'release', delayMs: 1_000 })
     const handlers = this.#outcomes.left(every, delivery)
-    if (
-      handlers.length === 0 &&
-      delivery.attempts > 0 &&
-      every.some((one) => !delivery.handledBy.includes(one.name))
-    ) {
+    if (handlers.length === 0 && delivery.attempts > 0 && isUnhandled(delivery, every)) {
       // Without a crash it was given up by settings that allowed more.
       if (!delivery.suspect) return this.#outcomes.succeeded(delivery, every, [])
       return this.#outcomes.dead(delivery, [{ handler: null, error: new ProcessDiedError() }], [], 0)
     }
     try {
-      if (handlers.some((one) => one.isRaw !== true)) event.decodePayload()
+      if (handlers.some(wantsPayload)) event.decodePayload()
     } catch (error) {
       return this.#outcomes.dead(delivery, [{ handler: null, error }], [])
     }

@@ -21,6 +21,12 @@ export class InFlight {
     return this.#held.has(eventId) || (this.#overdue.size > 0 && this.#overdue.has(eventId))
   }
 
+  /** The same of it and all that follow it in its run. */
+  hasAny(delivery: Delivery): boolean {
+    for (let one: Delivery | null = delivery; one; one = one.next) if (this.has(one.event.eventId)) return true
+    return false
+  }
+
   holds(delivery: Delivery): boolean {
     return this.#held.get(delivery.event.eventId) === delivery
   }

@@ -1,16 +1,22 @@
 import { isAllPaused, type TypeFilter } from '../../store.js'
 import type { Param } from './driver.js'
 
+/** In the place of the version that all names share: every name is accepted; or they share none. */
+const EVERY_NAME = -2
+const NOT_SHARED = -1
+
 /**
  * Whether the newest version accepted for the row, or -1, is at least its own. Four parameters from $n on: names,
- * versions, prefixes, and whether every name is accepted. Each list is split once per statement, not once per row.
+ * versions, prefixes, and the version that all names share, which spares looking for it. Each list is split once per
+ * statement, not once per row.
  */
 export const accepts = (n: number) => {
   const list = (at: number, type: string) => `((select string_to_array($${at}::text, E'\\x1e'))::${type}[])`
   const limit = (key: string) => `${list(n + 1, 'int')}[array_position(${list(n, 'text')}, ${key})]`
-  return `version <= coalesce(${limit('event_type')}, ${limit(`aggregate_type || E'\\x1f' || event_type`)},
-    case when $${n + 3}::int = 1 or event_type ^@ any(${list(n + 2, 'text')})
-      or (E'\\x1f' || aggregate_type || E'\\x1f' || event_type) ^@ any(${list(n + 2, 'text')}) then 2147483647 else -1 end)`
+  return `(version <= $${n + 3}::int and event_type = any(${list(n, 'text')}) or
+    version <= coalesce(${limit('event_type')}, ${limit(`aggregate_type || E'\\x1f' || event_type`)},
+    case when $${n + 3}::int = ${EVERY_NAME} or event_type ^@ any(${list(n + 2, 'text')})
+      or (E'\\x1f' || aggregate_type || E'\\x1f' || event_type) ^@ any(${list(n + 2, 'text')}) then 2147483647 else -1 end))`
 }
 
 const SEPARATOR = '\x1e'
@@ -38,6 +44,11 @@ export function knownParams(filter: TypeFilter): Param[] {
     filter.versions.join(SEPARATOR),
     // With an aggregate type in front it must not be taken for the beginning of a type, nor the other way round.
     filter.prefixes.map((prefix) => (prefix.includes(BOUND) ? BOUND + prefix : prefix)).join(SEPARATOR),
-    filter.prefixes.includes('') ? 1 : 0,
+    filter.prefixes.includes('') ? EVERY_NAME : sharedVersion(filter.versions),
   ]
+}
+
+function sharedVersion(versions: readonly number[]): number {
+  const [first = NOT_SHARED] = versions
+  return versions.every((version) => version === first) ? first : NOT_SHARED
 }

@@ -32,8 +32,9 @@ export function wireOf(client: unknown): string[] {
   const spy = (method: string, note: (message: never) => void) => {
     const original = connection[method] as (message: never) => void
     connection[method] = (message) => {
-      note(message)
+      // What it makes the driver send first is noted first.
       original.call(connection, message)
+      note(message)
     }
   }
   const word = (text: string) => /\w+/.exec(text)?.[0].toLowerCase() ?? ''

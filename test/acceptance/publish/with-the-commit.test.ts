@@ -20,7 +20,7 @@ describe('an event that is published last', () => {
       await tx.publish(event())
       expect(sent).toEqual([])
     })
-    expect(sent).toEqual(['insert', 'commit', 'wait'])
+    expect(sent).toEqual(['begin', 'wait', 'insert', 'commit', 'wait'])
     expect(await rowsIn(pool)).toHaveLength(2)
   })
 
@@ -31,7 +31,7 @@ describe('an event that is published last', () => {
       sent = wireOf(tx.client)
       await tx.publish(event())
     })
-    expect(sent).toEqual(['insert', 'commit', 'select', 'wait'])
+    expect(sent).toEqual(['begin', 'wait', 'insert', 'commit', 'select', 'wait'])
   })
 
   it('is committed although the ring behind it fails, and is found without it', async () => {
@@ -86,7 +86,7 @@ describe('an event that is published last', () => {
         sent.length = 0
         await tx.publish(event('thing.happened', payload))
       })
-      expect(sent).toEqual(['insert', 'commit', 'wait'])
+      expect(sent).toEqual(['begin', 'wait', 'insert', 'commit', 'wait'])
     }
     expect(client.query).toBe(query)
     expect(Object.hasOwn(client, 'query')).toBe(false)
@@ -130,7 +130,7 @@ describe('an event that is published last', () => {
       await tx.client.query('select 1')
       expect(await tx.publishAll([])).toEqual([])
     })
-    expect(sent).toEqual(['select', 'wait', 'commit', 'wait'])
+    expect(sent).toEqual(['begin', 'select', 'wait', 'commit', 'wait'])
   })
 })
 
@@ -222,7 +222,7 @@ describe('many events', () => {
         await tx.publishAll(Array.from({ length: size }, (_, i) => event('thing.happened', n + i)))
       }
     })
-    expect(sent).toEqual(['insert', 'wait', 'insert', 'wait', 'insert', 'commit', 'wait'])
+    expect(sent).toEqual(['begin', 'insert', 'wait', 'insert', 'wait', 'insert', 'commit', 'wait'])
     expect(await payloads(pool)).toEqual(Array.from({ length: 1_200 }, (_, n) => n))
   })
 

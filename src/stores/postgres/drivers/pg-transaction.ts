@@ -14,6 +14,7 @@ import {
   ringBehindCommit,
   withSavepoint,
 } from '../driver.js'
+import { LateBegin } from './pg-begin.js'
 import { type Answer, type Step, send, takesPackets, unnamed } from './pg-packet.js'
 
 type Listener = (...args: never[]) => void
@@ -67,6 +68,7 @@ export class PgTransaction<Client extends PgClient> {
   #writing = false
   #failure: Failure | null = null
   #ring: Ring | null = null
+  #begin: LateBegin | null = null
   /** The connection cannot be used again. */
   broken = false
 
@@ -90,6 +92,7 @@ export class PgTransaction<Client extends PgClient> {
 
   /** Afterwards the client is as it was. */
   end(): void {
+    this.#begin?.drop()
     if (this.#inherited) delete (this.#client as { query?: unknown }).query
     else this.#client.query = this.#original as PgClient['query']
   }
@@ -99,10 +102,8 @@ export class PgTransaction<Client extends PgClient> {
     body: (session: DriverSession<Client>) => Promise<T>,
     channel: string | null,
   ): Promise<{ result: T; ringing: Promise<unknown> | null }> {
-    await this.#query('BEGIN').catch((error) => {
-      this.broken = true
-      throw error
-    })
+    this.#begin = takesPackets(this.#client) ? LateBegin.on(this.#client) : null
+    if (!this.#begin) await this.#beginNow()
     let result: T
     let late: LateStatement | null
     try {
@@ -110,10 +111,13 @@ export class PgTransaction<Client extends PgClient> {
       await this.#quiet()
       if (this.#failure && !this.#isUndone(this.#failure)) throw this.#failure.error
       late = this.#take()
+      // With the COMMIT in the same packet nobody could say whether a connection that was dead already has committed.
+      if (late && this.#begin?.isHeld) await this.#beginNow()
     } catch (error) {
       this.#held = null
       return this.#rollback(error)
     }
+    if (this.#begin?.isHeld) return { result, ringing: null }
     const rung = late ? await this.#commitWith(late, channel) : await this.#commit()
     const ring = rung ? null : this.#ring
     if (!ring || channel === null) return { result, ringing: null }
@@ -121,7 +125,16 @@ export class PgTransaction<Client extends PgClient> {
     return { result, ringing: this.#query({ text: notify.text, values }) }
   }
 
+  async #beginNow(): Promise<void> {
+    this.#begin?.drop()
+    await this.#query('BEGIN').catch((error) => {
+      this.broken = true
+      throw error
+    })
+  }
+
   async #rollback(error: unknown): Promise<never> {
+    if (this.#begin?.isHeld) throw error
     await this.#query('ROLLBACK').catch(() => (this.broken = true))
     throw isAftermath(error) ? this.#reason(error) : error
   }

@@ -1,0 +1,110 @@
+import type { PgConnection } from './pg-packet.js'
+
+/** By one of these every statement leaves the client, whoever sends it. */
+const DOORS = ['parse', 'bind', 'query'] as const
+/** What the server says of the BEGIN. */
+const ANSWERS = ['parseComplete', 'bindComplete', 'commandComplete']
+
+interface Connection extends PgConnection {
+  readonly stream: PgConnection['stream'] & { destroy?(): void }
+  query(text: string): void
+  emit(event: string, ...args: unknown[]): boolean
+}
+
+interface Client {
+  readonly connection?: unknown
+  readonly readyForQuery?: unknown
+  getTransactionStatus?(): string | null
+}
+
+type Emit = (event: string, ...args: unknown[]) => boolean
+
+/**
+ * A BEGIN that goes in one packet with the first statement of its transaction, and so costs no round trip. Nothing is
+ * carried out without it: when it fails the server skips what came with it, and the connection is given up. The client
+ * does not know of it: the server's answers to it are kept back.
+ */
+export class LateBegin {
+  readonly #connection: Connection
+  #undo: (() => void)[] = []
+  #isHeld = true
+  /** Answers to the BEGIN that have come. */
+  #heard = 0
+
+  private constructor(client: Client, connection: Connection) {
+    this.#connection = connection
+    for (const door of DOORS) {
+      const leave = connection[door] as (message: unknown) => void
+      this.#override(connection, door, (message: unknown) => {
+        if (this.#isHeld) this.#send()
+        leave.call(connection, message)
+      })
+    }
+    // Whoever asks is in a transaction.
+    const status = client.getTransactionStatus as () => string | null
+    this.#override(client, 'getTransactionStatus', () => (this.#undo.length > 0 ? 'T' : status.call(client)))
+  }
+
+  /** Null when the client, one that takes packets, had better be asked to BEGIN. */
+  static on(client: Client): LateBegin | null {
+    const { emit, query, stream } = (client.connection ?? {}) as Partial<Connection>
+    const isKnown = [emit, query, stream?.destroy].every((one) => typeof one === 'function')
+    const isIdle = client.readyForQuery === true && client.getTransactionStatus?.() === 'I'
+    return isKnown && isIdle ? new LateBegin(client, client.connection as Connection) : null
+  }
+
+  /** Nothing was sent yet. */
+  get isHeld(): boolean {
+    return this.#isHeld
+  }
+
+  /** If it was not sent it never will be. Client and connection do as they did. */
+  drop(): void {
+    this.#isHeld = false
+    for (const undo of this.#undo.reverse()) undo()
+    this.#undo = []
+  }
+
+  /** What somebody else has put there meanwhile stays: it calls ours, which lets everything pass by then. */
+  #override(target: object, name: string, value: unknown): void {
+    const methods = target as Record<string, unknown>
+    const before = methods[name]
+    methods[name] = value
+    this.#undo.push(() => {
+      if (methods[name] === value) methods[name] = before
+    })
+  }
+
+  #send(): void {
+    this.#isHeld = false
+    const connection = this.#connection
+    const { stream } = connection
+    const emit = connection.emit
+    this.#override(connection, 'emit', (event: string, ...args: unknown[]) =>
+      this.#hear(emit.bind(connection), event, args),
+    )
+    stream.cork?.()
+    // When the statement that it goes with is written as well.
+    process.nextTick(() => stream.uncork?.())
+    connection.parse({ name: '', text: 'BEGIN' })
+    connection.bind({ statement: '', values: [] })
+    connection.execute({})
+  }
+
+  #hear(emit: Emit, event: string, args: unknown[]): boolean {
+    if (this.#undo.length === 0) return emit(event, ...args)
+    const isForBegin = this.#heard < ANSWERS.length
+    if (isForBegin && event === ANSWERS[this.#heard]) {
+      this.#heard++
+      return true
+    }
+    // From here on the client knows by itself whether it is in a transaction.
+    if (event === 'readyForQuery') this.drop()
+    if (!isForBegin || event !== 'errorMessage') return emit(event, ...args)
+    this.drop()
+    emit(event, ...args)
+    // Without the BEGIN every further statement would commit by itself.
+    this.#connection.stream.destroy?.()
+    return true
+  }
+}
