@@ -101,7 +101,7 @@ export const brokers = {
   kafka: {
     async start() {
       const server = await (await import('../../scripts/kafka-server.mjs')).startKafka()
-      return { url: server.brokers.join(','), stop: () => server.stop() }
+      return { url: server.brokers.join(','), log: server.log, stop: () => server.stop() }
     },
     async open(url) {
       const { Admin, Consumer, Producer } = await import('@platformatic/kafka')
