@@ -15,11 +15,11 @@ export async function main(argv) {
   if (options.help) return console.log(USAGE)
   const report = await measure(options)
   if (!report) return // interrupted: what follows is only the noise of breaking off
-  if (options.out) writeOut(options.out, report)
   if (options.json) console.log(JSON.stringify(report, null, 2))
   else printReport(report)
   if (options.profile && !options.json) printProfiles()
   process.exitCode = report.holds ? 0 : 1
+  if (options.out) writeOut(options.out, report)
 }
 
 function optionsOrComplaint(argv) {

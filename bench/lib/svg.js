@@ -192,7 +192,7 @@ function apart(labels, gap = 15) {
 }
 
 const extent = ({ value, low = value, high = value }) => [low, high]
-const round = (value) => String(Number(value.toFixed(1)))
+const round = (value) => Number(value.toFixed(1))
 const lineInWords = ({ name, points }) =>
   `${name}: ${points.map(([x, y]) => `${number(y)} at ${number(x)}`).join(', ')}.`
 
