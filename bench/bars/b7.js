@@ -7,7 +7,7 @@ const MAX_MB = 200
 
 /** A backlog ten times as large: as fast for each event, and in no more memory than a process may have. */
 export async function run(context) {
-  const [large, small] = [context.size(1_000_000, 200_000), context.size(100_000, 20_000)]
+  const [large, small] = [context.size(1_000_000, 100_000), context.size(100_000, 20_000)]
   const warm = small / 10
   const results = await inTurns(context, {
     large: () => drain(context, 'ours', { count: large, warm }),

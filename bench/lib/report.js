@@ -43,7 +43,7 @@ export function limit(runs, { what, field, format, atMost, below, details }) {
   return {
     what,
     ours: format(side.median),
-    must: `${atMost === undefined ? '<' : '≤'} ${format(most)}`,
+    must: `${atMost === undefined ? '<' : '≤'} ${format(most).replace(/\.0+(?!\d)/, '')}`,
     holds: atMost === undefined ? side.median < below : side.median <= atMost,
     measured: { field, ours: side },
     share: { value: most / side.median, low: most / side.highest, high: most / side.lowest },
@@ -84,11 +84,13 @@ export function tableOf(rows) {
   widths[1] = Math.min(widths[1], WIDEST - others)
   const draw = (line) =>
     line
-      .map((cell, at) => (at < 2 ? cut(cell, widths[at]).padEnd(widths[at]) : cell.padStart(widths[at])))
+      .map((cell, at) => (isText(at) ? cut(cell, widths[at]).padEnd(widths[at]) : cell.padStart(widths[at])))
       .join('  ')
+      .trimEnd()
   return [draw(COLUMNS), widths.map((width) => '─'.repeat(width)).join('  '), ...lines.slice(1).map(draw)]
 }
 
+const isText = (column) => column < 2 || column === COLUMNS.length - 1
 const cut = (text, width) => (text.length > width ? `${text.slice(0, width - 1)}…` : text)
 
 function cells(row) {

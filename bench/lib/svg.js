@@ -77,8 +77,8 @@ export function barChart({ title, yLabel, groups, log = false, format = number }
 
 /** What was reached, as a multiple of what must be: right of the line holds. `rows`: [{ label, value, low, high, note }]. */
 export function shareChart({ title, rows }) {
-  const [width, row, label] = [960, 20, 470]
-  const box = { left: label, right: width - 110, top: 64, bottom: 64 + rows.length * row }
+  const [width, row, label] = [1120, 20, 540]
+  const box = { left: label, right: width - 160, top: 64, bottom: 64 + rows.length * row }
   const values = rows.flatMap(extent)
   const x = scale({ values: [...values, 0.8, 2], from: box.left, to: box.right, log: true })
   const grid = x.ticks.map((tick) => {

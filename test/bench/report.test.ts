@@ -61,6 +61,8 @@ describe('a row with a limit', () => {
   it('or only below it', () => {
     const row = limit([{ took: 1 }], { what: 'bus', field: 'took', format: millis, below: 1 })
     expect(row).toMatchObject({ must: '< 1 ms', holds: false })
+    const format = (value: number) => `${value.toFixed(2)} ms`
+    expect(limit([{ took: 0.5 }], { what: 'bus', field: 'took', format, below: 1 }).must).toBe('< 1 ms')
   })
 })
 
@@ -73,10 +75,10 @@ describe('the table', () => {
     ),
   }
 
-  it('fits in 160 columns, and all lines are equally long', () => {
+  it('fits in 160 columns', () => {
     const lines = tableOf([long, { bar: 'B7', what: 'broken', holds: false, error: 'it broke' }])
-    expect(new Set(lines.map((line) => line.length))).toEqual(new Set([160]))
-    expect(lines.at(-1)).toContain('ERROR')
+    expect(Math.max(...lines.map((line) => line.length))).toBe(160)
+    expect(lines.at(-1)).toMatch(/^B7 .* ERROR$/)
   })
 
   it('holds as a whole when no row does not', () => {

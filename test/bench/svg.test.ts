@@ -7,8 +7,21 @@ const line = (more = {}) =>
     xLabel: 'backlog',
     yLabel: 'events/s',
     series: [
-      { name: 'ours', points: [[1_000_000, 80_000, 70_000, 90_000], [10_000, 90_000], [100_000, 85_000]] }, // biome-ignore format: as data
-      { name: 'peer', points: [[10_000, 0], [100_000, 84_000]] }, // biome-ignore format: as data
+      {
+        name: 'ours',
+        points: [
+          [1_000_000, 80_000, 70_000, 90_000],
+          [10_000, 90_000],
+          [100_000, 85_000],
+        ],
+      },
+      {
+        name: 'peer',
+        points: [
+          [10_000, 0],
+          [100_000, 84_000],
+        ],
+      },
     ],
     logX: true,
     logY: true,
@@ -20,8 +33,20 @@ const bars = (log = false) =>
     yLabel: 'ms',
     log,
     groups: [
-      { label: 'B4', bars: [{ name: 'ours', value: 0.05, low: 0.04, high: 0.2 }, { name: 'peer', value: 5 }] }, // biome-ignore format: as data
-      { label: 'B13', bars: [{ name: 'ours', value: 0.5 }, { name: 'peer', value: -0.1, low: -0.2, high: 0.1 }] }, // biome-ignore format: as data
+      {
+        label: 'B4',
+        bars: [
+          { name: 'ours', value: 0.05, low: 0.04, high: 0.2 },
+          { name: 'peer', value: 5 },
+        ],
+      },
+      {
+        label: 'B13',
+        bars: [
+          { name: 'ours', value: 0.5 },
+          { name: 'peer', value: -0.1, low: -0.2, high: 0.1 },
+        ],
+      },
     ],
   })
 const shares = () =>
