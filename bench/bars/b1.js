@@ -5,7 +5,7 @@ import { compare } from '../lib/report.js'
 export const title = 'drain a backlog, rows deleted'
 
 export async function run(context) {
-  const count = context.size(100_000, 20_000)
+  const count = context.size(100_000, 40_000)
   const size = { count, warm: count / 10 }
   const results = await inTurns(context, {
     ours: () => drain(context, 'ours', size),

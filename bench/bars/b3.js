@@ -9,10 +9,10 @@ export async function run(context) {
     const job = { role: 'load', side, connections: 16, warm: count / 10, count, handle: true, options }
     return onEmpty(context, side, (url) => context.child({ ...job, url }))
   }
-  const count = context.size(20_000, 3_000)
+  const count = context.size(20_000, 6_000)
   const results = await inTurns(context, {
     ours: load('ours', count),
-    'graphile-worker': load('graphile', context.size(5_000, 1_000), graphileOptions.load),
+    'graphile-worker': load('graphile', context.size(5_000, 1_500), graphileOptions.load),
     'ours, logging': load('ours', count, { defaultLogger: true }),
   })
   const what = 'transaction + publish + handled, 16 connections'

@@ -8,7 +8,7 @@ export const title = 'commit to handler, same process'
 const RATE = 500
 
 export async function run(context) {
-  const pace = { rate: RATE, warm: RATE, count: context.size(4_000, 1_000) }
+  const pace = { rate: RATE, warm: RATE, count: context.size(3_000, 1_000) }
   const results = await inTurns(context, {
     ours: () => sameProcess(context, 'ours', pace),
     'graphile-worker': () => sameProcess(context, 'graphile', { ...pace, options: graphileOptions.nearby }),
