@@ -20,6 +20,9 @@ export interface KafkaServer extends PrivateServer {
   readonly brokers: string[]
 }
 
+/** Its version. */
+export const KAFKA: string
+
 /**
  * Starts a broker of its own (KRaft, one node) in a temporary folder. It ends with its owner (normal exit, uncaught
  * error, SIGINT, SIGTERM, SIGHUP; not SIGKILL). Fetched from Maven Central once, into `.tmp` of the checkout. Rejects

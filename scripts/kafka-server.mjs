@@ -6,7 +6,7 @@ import path from 'node:path'
 import { findProgram, installPackage } from './debian-package.mjs'
 import { freePort, PrivateServer } from './private-server.mjs'
 
-const KAFKA = '4.1.0'
+export const KAFKA = '4.1.0'
 const SLF4J = '1.7.36'
 const CACHE = path.resolve(import.meta.dirname, '..', '.tmp')
 const CLUSTER_ID = 'YWZ0ZXJjb21taXQta2Fma2'

@@ -1,56 +1,52 @@
 import { brokers } from '../lib/brokers.js'
-import { inTurns, medianOf, onBacklog } from '../lib/measure.js'
-import { perSecond } from '../lib/numbers.js'
-import { ratioRow } from '../lib/report.js'
+import { inTurns, onBacklog } from '../lib/measure.js'
+import { compare } from '../lib/report.js'
 
 export const title = 'relay to a broker, beside its bare client'
 
-/** The relay's own batch size comes first: that is the bar. The others show what it is worth. */
+/** The relay's own batch size comes first: that is the bar. The others show what it is worth, and run once. */
 const BATCHES = [500, 10, 50, 100, 1_000]
+/** As it says when it starts. */
+const VERSION = /(?:Redis version=|Valkey version=|Version: +|RabbitMQ )v?(\d+\.\d+\.\d+)/
 
 /** Each broker in turn, with a server of its own: the others would take their share of the machine. */
 export async function run(context) {
   const rows = []
-  for (const name of Object.keys(brokers)) {
-    const server = await started(context, name)
-    if (!server) continue
-    try {
-      for (const batch of BATCHES) rows.push(await compare(context, name, server.url, batch))
-    } finally {
-      await server.stop()
+  for (const name of Object.keys(brokers)) rows.push(...(await besideBare(context, name)))
+  return rows
+}
+
+async function besideBare(context, name) {
+  let server
+  try {
+    server = await brokers[name].start()
+  } catch (error) {
+    return [{ what: `${name}: not measured, it cannot be had here`, details: { why: error.message } }]
+  }
+  context.versions[name] = server.version ?? VERSION.exec(server.log)?.[1] ?? 'unknown'
+  const rows = []
+  try {
+    for (const batch of context.size(BATCHES, BATCHES.slice(0, 1))) {
+      rows.push(await measure(context, name, server.url, batch))
     }
+  } finally {
+    await server.stop()
   }
   return rows
 }
 
-async function started(context, name) {
-  try {
-    return await brokers[name].start()
-  } catch (error) {
-    context.say(`${name} cannot be had: ${error.message}`)
-    return undefined
-  }
-}
-
-async function compare(context, broker, brokerUrl, batch) {
+async function measure(context, broker, brokerUrl, batch) {
   const isBar = batch === BATCHES[0]
-  const count = context.size(isBar ? 100_000 : 20_000, isBar ? 25_000 : 5_000)
+  const count = context.size(isBar ? 60_000 : 20_000, 10_000)
   const job = { role: 'relay', broker, brokerUrl, batch, total: count + count / 5, warm: count / 5 }
-  const results = await inTurns(context, {
+  const results = await inTurns(isBar ? context : { ...context, repeat: 1 }, {
     ours: () => onBacklog(context, 'ours', job.total, (url) => context.child({ ...job, url })),
-    bare: () => context.child({ ...job, bare: true }),
+    'bare client': () => context.child({ ...job, bare: true }),
   })
-  const ours = medianOf(results.ours, 'rate')
-  const peer = medianOf(results.bare, 'rate')
-  const what = `${broker}: relay in batches of ${batch}, vs the bare client`
-  const details = { batch, runs: results }
-  return ratioRow({
-    what,
-    ours,
-    peer,
-    format: perSecond,
-    ratio: ours / peer,
-    atLeast: isBar ? 0.7 : undefined,
-    details,
+  return compare(results, {
+    what: `${broker}: relay in batches of ${batch}, vs the bare client`,
+    peer: 'bare client',
+    ...(isBar ? { atLeast: 0.7 } : {}),
+    details: { broker, batch },
   })
 }

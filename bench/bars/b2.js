@@ -1,21 +1,17 @@
 import { graphileOptions } from '../lib/graphile-settings.js'
-import { drain, inTurns, medianOf } from '../lib/measure.js'
-import { perSecond } from '../lib/numbers.js'
-import { ratioRow } from '../lib/report.js'
+import { drain, inTurns } from '../lib/measure.js'
+import { compare } from '../lib/report.js'
 
 export const title = 'drain a backlog, rows kept'
 
 /** We keep the finished rows (the default), graphile-worker deletes its own: it has no other way. */
 export async function run(context) {
-  const count = context.size(100_000, 20_000)
+  const count = context.size(100_000, 40_000)
   const size = { count, warm: count / 10 }
   const results = await inTurns(context, {
     ours: () => drain(context, 'ours', { ...size, options: { keepRows: true } }),
     'graphile-worker': () => drain(context, 'graphile', { ...size, options: graphileOptions.drain }),
   })
-  const ours = medianOf(results.ours, 'rate')
-  const peer = medianOf(results['graphile-worker'], 'rate')
   const what = `drain ${count / 1000}k, rows kept, vs graphile-worker`
-  const details = { runs: results }
-  return [ratioRow({ what, ours, peer, format: perSecond, ratio: ours / peer, atLeast: 1.5, details })]
+  return [compare(results, { what, peer: 'graphile-worker', atLeast: 1.5 })]
 }

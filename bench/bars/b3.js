@@ -1,31 +1,28 @@
 import { graphileOptions } from '../lib/graphile-settings.js'
-import { inTurns, medianOf, onEmpty } from '../lib/measure.js'
-import { perSecond } from '../lib/numbers.js'
-import { ratioRow } from '../lib/report.js'
+import { inTurns, onEmpty } from '../lib/measure.js'
+import { compare } from '../lib/report.js'
 
 export const title = 'business transaction + publish + handled, in one process'
 
 export async function run(context) {
-  const load = (side, count, options) => () =>
-    onEmpty(context, side, (url) =>
-      context.child({
-        role: 'load',
-        side,
-        url,
-        connections: 16,
-        warm: count / 10,
-        count,
-        handle: true,
-        options,
-      }),
-    )
+  const load = (side, count, options) => () => {
+    const job = { role: 'load', side, connections: 16, warm: count / 10, count, handle: true, options }
+    return onEmpty(context, side, (url) => context.child({ ...job, url }))
+  }
+  const count = context.size(20_000, 6_000)
   const results = await inTurns(context, {
-    ours: load('ours', context.size(20_000, 3_000)),
-    'graphile-worker': load('graphile', context.size(8_000, 1_500), graphileOptions.load),
+    ours: load('ours', count),
+    'graphile-worker': load('graphile', context.size(5_000, 1_500), graphileOptions.load),
+    'ours, logging': load('ours', count, { defaultLogger: true }),
   })
-  const ours = medianOf(results.ours, 'rate')
-  const peer = medianOf(results['graphile-worker'], 'rate')
-  const what = 'transaction + publish + handled, 16 connections, vs graphile-worker'
-  const details = { runs: results }
-  return [ratioRow({ what, ours, peer, format: perSecond, ratio: ours / peer, atLeast: 4, details })]
+  const what = 'transaction + publish + handled, 16 connections'
+  const peer = 'graphile-worker'
+  return [
+    compare(results, { what: `${what}, vs graphile-worker`, peer, atLeast: 4 }),
+    compare(results, {
+      what: 'the same with the default logger, vs graphile-worker',
+      ours: 'ours, logging',
+      peer,
+    }),
+  ]
 }

@@ -1,23 +1,20 @@
 import { graphileOptions } from '../lib/graphile-settings.js'
 import { sameProcess } from '../lib/latency.js'
-import { inTurns, medianOf } from '../lib/measure.js'
+import { inTurns } from '../lib/measure.js'
 import { millis } from '../lib/numbers.js'
-import { ratioRow } from '../lib/report.js'
+import { compare } from '../lib/report.js'
 
 export const title = 'commit to handler, same process'
 const RATE = 500
 
 export async function run(context) {
-  const pace = { rate: RATE, warm: RATE, count: context.size(5_000, 1_000) }
+  const pace = { rate: RATE, warm: RATE, count: context.size(3_000, 1_000) }
   const results = await inTurns(context, {
     ours: () => sameProcess(context, 'ours', pace),
     'graphile-worker': () => sameProcess(context, 'graphile', { ...pace, options: graphileOptions.nearby }),
   })
   return ['p50', 'p99'].map((field) => {
-    const ours = medianOf(results.ours, field)
-    const peer = medianOf(results['graphile-worker'], field)
     const what = `commit → handler at ${RATE} tx/s, ${field}, vs graphile-worker`
-    const details = { runs: results }
-    return ratioRow({ what, ours, peer, format: millis, ratio: peer / ours, atLeast: 10, details })
+    return compare(results, { what, peer: 'graphile-worker', field, format: millis, less: true, atLeast: 10 })
   })
 }

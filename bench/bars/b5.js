@@ -1,27 +1,26 @@
-import { inTurns, medianOf, onEmpty } from '../lib/measure.js'
-import { perSecond } from '../lib/numbers.js'
-import { ratioRow } from '../lib/report.js'
+import { inTurns, onEmpty } from '../lib/measure.js'
+import { compare } from '../lib/report.js'
 
 export const title = 'what publishing costs a transaction'
 
 export async function run(context) {
-  const count = context.size(20_000, 4_000)
+  const count = context.size(12_000, 4_000)
   const job = { role: 'load', connections: 16, warm: count / 10, count }
   const load = (side, handle) => () =>
     onEmpty(context, side, (url) => context.child({ ...job, side, url, handle }))
   const results = await inTurns(context, {
-    publish: load('ours', false),
-    bare: load('bare', false),
-    hot: load('ours', true),
+    ours: load('ours', false),
+    'bare INSERT': load('bare', false),
+    'ours, handled': load('ours', true),
   })
-  const peer = medianOf(results.bare, 'rate')
-  const row = (name, what, atLeast) => {
-    const ours = medianOf(results[name], 'rate')
-    const details = { runs: { ours: results[name], bare: results.bare } }
-    return ratioRow({ what, ours, peer, format: perSecond, ratio: ours / peer, atLeast, details })
-  }
+  const peer = 'bare INSERT'
+  const what = 'transaction with one publish, 16 connections, vs a bare INSERT'
   return [
-    row('publish', 'transaction with one publish, 16 connections, vs a bare INSERT', 0.85),
-    row('hot', 'the same, and handled in the process, vs a bare INSERT'),
+    compare(results, { what, peer, atLeast: 0.85 }),
+    compare(results, {
+      what: 'the same, and handled in the process, vs a bare INSERT',
+      ours: 'ours, handled',
+      peer,
+    }),
   ]
 }

@@ -1,7 +1,6 @@
 import { withClient } from '../lib/databases.js'
-import { drain, inTurns, medianOf } from '../lib/measure.js'
-import { perSecond } from '../lib/numbers.js'
-import { ratioRow } from '../lib/report.js'
+import { drain, inTurns } from '../lib/measure.js'
+import { compare } from '../lib/report.js'
 
 export const title = 'drain while vacuum is pinned'
 
@@ -19,9 +18,6 @@ export async function run(context) {
     unpinned: () => drain(context, 'ours', size),
   })
   await context.databases.forget(`ours ${size.count + size.warm}`)
-  const ours = medianOf(results.pinned, 'rate')
-  const peer = medianOf(results.unpinned, 'rate')
   const what = `drain ${size.count / 1000}k behind ${size.warm / 1000}k dead rows, vacuum pinned vs not`
-  const details = { runs: results }
-  return [ratioRow({ what, ours, peer, format: perSecond, ratio: ours / peer, atLeast: 0.9, details })]
+  return [compare(results, { what, ours: 'pinned', peer: 'unpinned', atLeast: 0.9 })]
 }

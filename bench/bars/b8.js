@@ -1,6 +1,5 @@
-import { drain, inTurns, medianOf } from '../lib/measure.js'
-import { perSecond } from '../lib/numbers.js'
-import { ratioRow } from '../lib/report.js'
+import { drain, inTurns } from '../lib/measure.js'
+import { compare } from '../lib/report.js'
 
 export const title = 'drain a backlog in order'
 
@@ -13,9 +12,6 @@ export async function run(context) {
     ordered: () => drain(context, 'ours', { ...size, shape: { keys } }),
     unordered: () => drain(context, 'ours', size),
   })
-  const ours = medianOf(results.ordered, 'rate')
-  const peer = medianOf(results.unordered, 'rate')
   const what = `drain ${count / 1000}k of ${keys.toLocaleString('en-US')} keys in order, vs unordered`
-  const details = { runs: results }
-  return [ratioRow({ what, ours, peer, format: perSecond, ratio: ours / peer, atLeast: 0.5, details })]
+  return [compare(results, { what, ours: 'ordered', peer: 'unordered', atLeast: 0.5 })]
 }

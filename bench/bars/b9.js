@@ -1,6 +1,5 @@
-import { drain, inTurns, medianOf } from '../lib/measure.js'
-import { perSecond } from '../lib/numbers.js'
-import { ratioRow } from '../lib/report.js'
+import { drain, inTurns } from '../lib/measure.js'
+import { compare } from '../lib/report.js'
 
 export const title = 'drain in order beside a blocked key'
 
@@ -14,9 +13,6 @@ export async function run(context) {
     blocked: () => drain(context, 'ours', { ...size, shape: { keys, blocked } }),
     free: () => drain(context, 'ours', { ...size, shape: { keys } }),
   })
-  const ours = medianOf(results.blocked, 'rate')
-  const peer = medianOf(results.free, 'rate')
   const what = `drain ${count / 1000}k of other keys beside ${blocked / 1000}k behind a blocked one, vs none blocked`
-  const details = { runs: results }
-  return [ratioRow({ what, ours, peer, format: perSecond, ratio: ours / peer, atLeast: 0.9, details })]
+  return [compare(results, { what, ours: 'blocked', peer: 'free', atLeast: 0.9 })]
 }

@@ -4,6 +4,7 @@ import * as B3 from './b3.js'
 import * as B4 from './b4.js'
 import * as B5 from './b5.js'
 import * as B6 from './b6.js'
+import * as B7 from './b7.js'
 import * as B8 from './b8.js'
 import * as B9 from './b9.js'
 import * as B10 from './b10.js'
@@ -14,4 +15,4 @@ import * as O1 from './o1.js'
 import * as R1 from './r1.js'
 import * as S1 from './s1.js'
 
-export const bars = { B1, B2, B3, B4, B5, B6, B8, B9, B10, B11, B12, B13, O1, R1, S1 }
+export const bars = { B1, B2, B3, B4, B5, B6, B7, B8, B9, B10, B11, B12, B13, O1, R1, S1 }

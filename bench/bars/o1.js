@@ -1,6 +1,5 @@
 import { inTurns, medianOf, onBacklog } from '../lib/measure.js'
-import { median, perSecond } from '../lib/numbers.js'
-import { ratioRow } from '../lib/report.js'
+import { compare } from '../lib/report.js'
 import { buildUnobserved } from '../lib/unobserved.js'
 
 export const title = 'what it costs to be watched, on the path of B1'
@@ -45,17 +44,15 @@ async function inChangingTurns(context, parts) {
 
 function rowsOf(count, results) {
   const row = (what, name, beside, atLeast) => {
-    const ratio = median(results[name].map(({ rate }, round) => rate / results[beside][round].rate))
     const cpu = { [name]: medianOf(results[name], 'cpuMicrosPerEvent') }
     cpu[beside] = medianOf(results[beside], 'cpuMicrosPerEvent')
-    return ratioRow({
+    return compare(results, {
       what: `drain ${count / 1000}k, ${what}`,
-      ours: medianOf(results[name], 'rate'),
-      peer: medianOf(results[beside], 'rate'),
-      format: perSecond,
-      ratio,
+      ours: name,
+      peer: beside,
+      paired: true,
       atLeast,
-      details: { cpuMicrosPerEvent: cpu, runs: { [name]: results[name], [beside]: results[beside] } },
+      details: { cpuMicrosPerEvent: cpu },
     })
   }
   return [

@@ -2,9 +2,8 @@ import fs from 'node:fs'
 import os from 'node:os'
 import path from 'node:path'
 import { startMariadb } from '../../scripts/mariadb-server.mjs'
-import { inTurns, medianOf } from '../lib/measure.js'
-import { perSecond } from '../lib/numbers.js'
-import { ratioRow } from '../lib/report.js'
+import { inTurns } from '../lib/measure.js'
+import { compare } from '../lib/report.js'
 
 export const title = 'each store beside a bare loop of its driver'
 const AT_LEAST = 0.5
@@ -36,7 +35,7 @@ export async function run(context) {
   const server = await mariadb()
   try {
     for (const [database, place] of Object.entries(PLACES)) {
-      rows.push(...(await compare(context, database, place(context, server))))
+      rows.push(...(await besideBare(context, database, place(context, server))))
     }
   } finally {
     await server.stop()
@@ -44,7 +43,7 @@ export async function run(context) {
   return rows
 }
 
-async function compare(context, database, at) {
+async function besideBare(context, database, at) {
   const job = {
     role: 'store',
     database,
@@ -57,13 +56,8 @@ async function compare(context, database, at) {
     leasing: () => at((url) => context.child({ ...job, url, bare: 'lease' })),
     bare: () => at((url) => context.child({ ...job, url, bare: 'take' })),
   })
-  const row = (title, field, name, atLeast) => {
-    const ours = medianOf(results.ours, field)
-    const peer = medianOf(results[name], field)
-    const details = { runs: { ours: results.ours, [name]: results[name] } }
-    const what = `${database}: ${title}`
-    return ratioRow({ what, ours, peer, format: perSecond, ratio: ours / peer, atLeast, details })
-  }
+  const row = (title, field, peer, atLeast) =>
+    compare(results, { what: `${database}: ${title}`, field, peer, atLeast })
   return [
     row('transaction with an event, vs a bare INSERT', 'transactions', 'bare', AT_LEAST),
     row('drain, vs a bare loop that leases', 'drain', 'leasing', AT_LEAST),

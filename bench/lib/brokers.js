@@ -107,8 +107,9 @@ export const brokers = {
   },
   kafka: {
     async start() {
-      const server = await (await import('../../scripts/kafka-server.mjs')).startKafka()
-      return { url: server.brokers.join(','), stop: () => server.stop() }
+      const { KAFKA, startKafka } = await import('../../scripts/kafka-server.mjs')
+      const server = await startKafka()
+      return { url: server.brokers.join(','), version: KAFKA, stop: () => server.stop() }
     },
     async open(url) {
       const { Admin, Consumer, Producer } = await import('@platformatic/kafka')

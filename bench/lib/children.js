@@ -5,6 +5,7 @@ import path from 'node:path'
 const ENTRY = path.join(import.meta.dirname, 'child.js')
 const PROFILES = path.join(path.dirname(import.meta.dirname), 'results')
 const LIMIT_MS = 180_000
+const NEWLINE = 10
 const running = new Set()
 
 /** Runs a job to its end and answers its result. */
@@ -28,10 +29,15 @@ export function startChild(job) {
   const child = fork(ENTRY, [], {
     execArgv: profiling,
     env: { ...process.env, NO_LOG_SUCCESS: '1' },
-    stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
+    stdio: ['ignore', 'pipe', 'inherit', 'ipc'],
     serialization: 'advanced',
   })
   running.add(child)
+  // What it prints is its log: read to the end and thrown away, as a collector of logs would take it.
+  let logLines = 0
+  child.stdout.on('data', (chunk) => {
+    for (const byte of chunk) if (byte === NEWLINE) logLines++
+  })
   const heard = new Map()
   const topic = (name) => {
     if (!heard.has(name)) heard.set(name, Promise.withResolvers())
@@ -59,11 +65,11 @@ export function startChild(job) {
     running.delete(child)
     fail(error.message)
   })
-  child.on('exit', (code, signal) => {
+  child.on('close', (code, signal) => {
     clearTimeout(watchdog)
     running.delete(child)
     if (value === undefined) fail(`ended early (${signal ?? code})`)
-    else outcome.resolve(value)
+    else outcome.resolve(logLines > 0 ? { ...value, logLines } : value)
   })
   outcome.promise.catch(() => {})
   child.send({ job })

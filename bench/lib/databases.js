@@ -17,10 +17,10 @@ export class Databases {
 
   /** A copy of the template `key`, which `build(url)` fills when it is asked for the first time. */
   async fresh(key, build) {
-    if (!this.#templates.has(key)) this.#templates.set(key, await this.#build(build))
+    const template = await this.#template(key, build)
     const name = `run_${++this.#count}`
     await this.#admin.query('checkpoint')
-    await this.#admin.query(`create database ${name} template ${this.#templates.get(key)} strategy wal_log`)
+    await this.#admin.query(`create database ${name} template ${template} strategy wal_log`)
     return { name, url: this.#urlOf(name), drop: () => this.#drop(name) }
   }
 
@@ -40,13 +40,23 @@ export class Databases {
 
   /** Frees the room of big templates. */
   async forget(key) {
-    const name = this.#templates.get(key)
+    const name = await this.#templates.get(key)
     this.#templates.delete(key)
     if (name) await this.#drop(name)
   }
 
   async close() {
     await this.#admin.end()
+  }
+
+  /** Built once, also when two ask at the same time; one that failed is tried again. */
+  #template(key, build) {
+    if (!this.#templates.has(key)) {
+      const built = this.#build(build)
+      built.catch(() => this.#templates.delete(key))
+      this.#templates.set(key, built)
+    }
+    return this.#templates.get(key)
   }
 
   async #build(build) {

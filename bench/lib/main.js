@@ -1,54 +1,70 @@
-import os from 'node:os'
 import { bars } from '../bars/index.js'
+import { machine, postgresOf, versionsOf } from './about.js'
 import { endChildren } from './children.js'
 import { readOptions, USAGE } from './options.js'
+import { prepareFolder, writeOut } from './output.js'
+import { peersOf } from './peers.js'
 import { printProfiles } from './profile.js'
 import { Progress } from './progress.js'
-import { printTable, toJson } from './report.js'
+import { printReport, reportOf } from './report.js'
 import { openSession } from './session.js'
 
 export async function main(argv) {
   const options = optionsOrComplaint(argv)
   if (!options) return
   if (options.help) return console.log(USAGE)
-  const began = Date.now()
-  const progress = new Progress(process.stderr)
-  warnOfCompany()
-  const session = await openSession({ ...options, progress })
-  const rows = []
-  try {
-    for (const id of options.bars) {
-      progress.bar = id
-      rows.push(...(await runBar(id, session)))
-      if (session.over) return // interrupted: what follows is only the noise of breaking off
-    }
-  } finally {
-    progress.clear()
-    await session.end()
-  }
-  const about = {
-    node: process.version,
-    postgres: session.server.major,
-    seconds: (Date.now() - began) / 1000,
-  }
-  if (options.json) console.log(JSON.stringify(toJson(rows, { ...about, options }), null, 2))
-  else printTable(rows, about)
+  const report = await measure(options)
+  if (!report) return // interrupted: what follows is only the noise of breaking off
+  if (options.json) console.log(JSON.stringify(report, null, 2))
+  else printReport(report)
   if (options.profile && !options.json) printProfiles()
-  process.exitCode = rows.some((row) => row.holds === false) ? 1 : 0
+  process.exitCode = report.holds ? 0 : 1
+  if (options.out) writeOut(options.out, report)
 }
 
 function optionsOrComplaint(argv) {
   try {
-    return readOptions(argv, Object.keys(bars))
+    const options = readOptions(argv, Object.keys(bars))
+    if (options.out) prepareFolder(options.out)
+    return options
   } catch (error) {
     console.error(`bench: ${error.message}`)
     process.exitCode = 2
   }
 }
 
-function warnOfCompany() {
-  const [load] = os.loadavg()
-  const cores = os.availableParallelism()
+async function measure(options) {
+  const began = Date.now()
+  const about = { date: new Date().toISOString(), machine: machine(), node: process.version }
+  warnOfCompany(about.machine)
+  const progress = new Progress(process.stderr)
+  const session = await openSession({ ...options, progress })
+  const rows = []
+  const durations = {}
+  try {
+    about.postgres = await postgresOf(session.databases)
+    for (const id of options.bars) {
+      progress.bar = id
+      const from = Date.now()
+      rows.push(...(await runBar(id, session)))
+      durations[id] = (Date.now() - from) / 1000
+      if (session.over) return undefined
+    }
+  } finally {
+    progress.clear()
+    await session.end()
+  }
+  return reportOf(rows, {
+    ...about,
+    versions: versionsOf(session.versions),
+    peers: peersOf(options.bars),
+    seconds: (Date.now() - began) / 1000,
+    durations,
+    options: { ...options, out: undefined }, // where it was written is nobody's business
+  })
+}
+
+function warnOfCompany({ cores, loadAtStart: [load] }) {
   if (load < cores * 0.75) return
   process.stderr.write(
     `bench: the machine is busy (load ${load.toFixed(1)} on ${cores} cores): expect noise\n`,

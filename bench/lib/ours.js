@@ -21,14 +21,15 @@ const BUILT = { createOutbox, silentLogger, postgresStore }
 
 export const side = { install, fill, open }
 
-function outboxOn(pool, { tuning, keepRows = false } = {}, library = BUILT) {
+/** `defaultLogger`: the outbox's own, JSON lines on standard output; else a silent one. */
+function outboxOn(pool, { tuning, keepRows = false, defaultLogger = false } = {}, library = BUILT) {
   const { concurrency, batchSize, pollIntervalMs, ...more } = { ...TUNING, ...tuning }
   return library.createOutbox({
     store: library.postgresStore(pool),
     dispatcher: { concurrency },
     poller: { batchSize, pollIntervalMs },
     retention: { doneMs: keepRows ? YEAR_MS : 0 },
-    logger: library.silentLogger,
+    ...(defaultLogger ? {} : { logger: library.silentLogger }),
     ...more,
   })
 }
@@ -72,10 +73,10 @@ async function block(pool, count) {
   )
 }
 
-export async function open(url, { connections = 2, onCommit, keepRows, tuning } = {}, library = BUILT) {
+export async function open(url, { connections = 2, onCommit, ...options } = {}, library = BUILT) {
   const pool = poolFor(url, { connections: connections + OWN_CONNECTIONS, onCommit })
   await warmUp(pool, connections)
-  const outbox = outboxOn(pool, { keepRows, tuning }, library)
+  const outbox = outboxOn(pool, options, library)
   return {
     outbox,
     /** Without a handler: a process that only publishes. */

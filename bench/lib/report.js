@@ -1,22 +1,97 @@
-// A row: bar, what, ours, peer (texts), ratio, must (text), holds (true, false; undefined: information only),
-// and in `details` whatever is worth keeping in the JSON.
-import { times } from './numbers.js'
+// A row: bar, what, ours, peer (texts), ratio, must (text), holds (true, false; undefined: information only), `measured`
+// (the spread of both sides and of the ratio), `share` (how much of the requirement: 1 is just enough), and in `details`
+// whatever is worth keeping in the JSON.
+import { perSecond, spreadOf, times } from './numbers.js'
 
-const COLUMNS = ['bar', 'what', 'ours', 'peer', 'ratio', 'must be', 'holds']
+const COLUMNS = ['bar', 'what', 'ours', 'peer', 'ratio', 'must be', 'holds', 'spread: ours, peer, ratio']
+const WIDEST = 160
 
-export function printTable(rows, { node, postgres, seconds }) {
+/**
+ * One part of `inTurns` beside another, by a field of their runs. `less`: less is better. Holds when the ratio of the
+ * medians is at least `atLeast`; without it, information. `paired`: the median of each round's ratio counts instead.
+ */
+export function compare(results, { what, ours = 'ours', peer, atLeast, details, ...how }) {
+  const { field = 'rate', format = perSecond, less = false, paired = false } = how
+  const [own, others] = [ours, peer].map((name) => results[name].map((run) => run[field]))
+  const ratioOf = (mine, its) => (less ? its / mine : mine / its)
+  const sides = { ours: sideOf(ours, own, format), peer: sideOf(peer, others, format) }
+  const rounds = spreadOf(own.map((value, round) => ratioOf(value, others[round])))
+  const ratio = paired ? rounds.median : ratioOf(sides.ours.median, sides.peer.median)
+  const isBar = atLeast !== undefined
+  return {
+    what,
+    ours: format(sides.ours.median),
+    peer: format(sides.peer.median),
+    ratio,
+    ...(isBar ? { must: `≥ ${atLeast} ×`, holds: ratio >= atLeast } : {}),
+    measured: { field, ...sides, ratio: { ...rounds, range: range(rounds, ratioText) } },
+    ...(isBar
+      ? { share: { value: ratio / atLeast, low: rounds.lowest / atLeast, high: rounds.highest / atLeast } }
+      : {}),
+    details: { ...details, runs: { [ours]: results[ours], [peer]: results[peer] } },
+  }
+}
+
+/** A figure that has a limit and no peer: its median must be at most `atMost`, or less than `below`. */
+export function limit(runs, { what, field, format, atMost, below, details }) {
+  const side = sideOf(
+    'ours',
+    runs.map((run) => run[field]),
+    format,
+  )
+  const most = atMost ?? below
+  return {
+    what,
+    ours: format(side.median),
+    must: `${atMost === undefined ? '<' : '≤'} ${format(most).replace(/\.0+(?!\d)/, '')}`,
+    holds: atMost === undefined ? side.median < below : side.median <= atMost,
+    measured: { field, ours: side },
+    share: { value: most / side.median, low: most / side.highest, high: most / side.lowest },
+    details: { ...details, runs: { ours: runs } },
+  }
+}
+
+function sideOf(name, values, format) {
+  const spread = spreadOf(values)
+  return { name, ...spread, range: range(spread, format) }
+}
+
+function range({ lowest, highest }, format) {
+  const [low, high] = [format(lowest), format(highest)]
+  const unit = / ?[^\d.,]*$/.exec(high)[0]
+  return low.endsWith(unit) ? `${low.slice(0, low.length - unit.length)}–${high}` : `${low}–${high}`
+}
+
+const ratioText = (value) => times(value).replace(' ×', '')
+const withinText = (percent) => `±${percent.toFixed(percent < 9.95 ? 1 : 0)} %`
+
+/** Of either side, in per cent of its median, and of the ratios within a round. One run alone has none. */
+export function spreadTexts({ measured }) {
+  if (!measured || measured.ours.runs < 2) return []
+  const { ours, peer, ratio } = measured
+  return [withinText(ours.percent), ...(peer ? [withinText(peer.percent), ratio.range] : [])]
+}
+
+export function verdictOf({ error, holds }) {
+  if (error) return 'ERROR'
+  return holds === undefined ? '' : holds ? 'yes' : 'NO'
+}
+
+export function tableOf(rows) {
   const lines = [COLUMNS, ...rows.map(cells)]
   const widths = COLUMNS.map((_, at) => Math.max(...lines.map((line) => line[at].length)))
+  const others = widths.reduce((sum, width, at) => sum + (at === 1 ? 0 : width + 2), 0)
+  widths[1] = Math.min(widths[1], WIDEST - others)
   const draw = (line) =>
-    line.map((cell, at) => (at < 2 ? cell.padEnd(widths[at]) : cell.padStart(widths[at]))).join('  ')
-  console.log(draw(COLUMNS))
-  console.log(widths.map((width) => '─'.repeat(width)).join('  '))
-  for (const line of lines.slice(1)) console.log(draw(line))
-  for (const row of rows.filter(({ error }) => error)) console.log(`\n${row.bar} failed: ${row.error}`)
-  console.log(
-    `\nNode ${node}, PostgreSQL ${postgres}, fsync on; ${Math.round(seconds)} s. Ratios count, not figures.`,
-  )
+    line
+      .map((cell, at) => (isText(at) ? cut(cell, widths[at]).padEnd(widths[at]) : cell.padStart(widths[at])))
+      .join('  ')
+      .trimEnd()
+  return [draw(COLUMNS), widths.map((width) => '─'.repeat(width)).join('  '), ...lines.slice(1).map(draw)]
 }
+
+const isText = (column) => column < 2 || column === COLUMNS.length - 1
+const cut = (text, width) => (text.length > width ? `${text.slice(0, width - 1)}…` : text)
 
 function cells(row) {
   return [
@@ -26,22 +101,21 @@ function cells(row) {
     row.peer ?? '',
     row.ratio === undefined ? '' : times(row.ratio),
     row.must ?? '',
-    row.error ? 'ERROR' : row.holds === undefined ? '' : row.holds ? 'yes' : 'NO',
+    verdictOf(row),
+    spreadTexts(row).join('  '),
   ]
 }
 
-export function toJson(rows, context) {
-  return { ...context, holds: !rows.some((row) => row.holds === false), bars: rows }
+export function printReport({ bars, node, postgres, options, seconds }) {
+  for (const line of tableOf(bars)) console.log(line)
+  for (const row of bars.filter(({ error }) => error)) console.log(`\n${row.bar} failed: ${row.error}`)
+  const runs = options.repeat === 1 ? 'one run each' : `median of ${options.repeat} runs in turns`
+  console.log(
+    `\nNode ${node}, PostgreSQL ${postgres.version}, fsync on; ${runs}; ${Math.round(seconds)} s. Ratios count, not figures.`,
+  )
 }
 
-/** A row for a bar on a ratio: holds when the ratio is at least `atLeast`; without it, information. */
-export function ratioRow({ what, ours, peer, format, ratio, atLeast, details }) {
-  return {
-    what,
-    ours: format(ours),
-    peer: format(peer),
-    ratio,
-    ...(atLeast === undefined ? {} : { must: `≥ ${atLeast} ×`, holds: ratio >= atLeast }),
-    details: { ours, peer, ...details },
-  }
+/** All that is known of a run, as JSON can hold it. */
+export function reportOf(rows, context) {
+  return { ...context, holds: !rows.some((row) => row.holds === false), bars: rows }
 }

@@ -30,6 +30,8 @@ export async function openSession({ repeat, rows, quick = false, profile = false
       return over
     },
     server,
+    /** Of the brokers that were measured. */
+    versions: {},
     databases,
     repeat,
     rows,

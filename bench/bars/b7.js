@@ -1,0 +1,28 @@
+import { drain, inTurns } from '../lib/measure.js'
+import { megabytes } from '../lib/numbers.js'
+import { compare, limit } from '../lib/report.js'
+
+export const title = 'drain a large backlog'
+const MAX_MB = 200
+
+/** A backlog ten times as large: as fast for each event, and in no more memory than a process may have. */
+export async function run(context) {
+  const [large, small] = [context.size(1_000_000, 100_000), context.size(100_000, 20_000)]
+  const warm = small / 10
+  const results = await inTurns(context, {
+    large: () => drain(context, 'ours', { count: large, warm }),
+    small: () => drain(context, 'ours', { count: small, warm }),
+  })
+  await context.databases.forget(`ours ${large + warm}`)
+  const backlog = large.toLocaleString('en-US')
+  const what = `drain a backlog of ${backlog}, vs ${small.toLocaleString('en-US')}`
+  return [
+    compare(results, { what, ours: 'large', peer: 'small', atLeast: 0.9 }),
+    limit(results.large, {
+      what: `peak memory (RSS) of the process that drains ${backlog}`,
+      field: 'peakMb',
+      format: megabytes,
+      atMost: MAX_MB,
+    }),
+  ]
+}

@@ -1,0 +1,3 @@
+export function peersOf(
+  bars: readonly string[],
+): { peer: string; bars: string[]; configuration: string; why: string }[]
