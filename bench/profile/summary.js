@@ -1,0 +1,36 @@
+import { areaOf, nameOf } from './areas.js'
+
+const TOP = 15
+const NOT_WORK = ['(idle)', '(root)']
+
+/** Microseconds of each function itself, without those it called. */
+export function cpuCosts({ nodes, samples, timeDeltas }) {
+  const frames = new Map(nodes.map(({ id, callFrame }) => [id, callFrame]))
+  return samples
+    .map((id, at) => ({ frame: frames.get(id), cost: timeDeltas[at] }))
+    .filter(({ frame }) => !NOT_WORK.includes(frame.functionName))
+}
+
+/** Bytes that each function itself allocated, estimated from samples. */
+export function heapCosts({ head }) {
+  const costs = []
+  const open = [head]
+  while (open.length > 0) {
+    const { callFrame, selfSize, children } = open.pop()
+    if (selfSize > 0) costs.push({ frame: callFrame, cost: selfSize })
+    open.push(...children)
+  }
+  return costs
+}
+
+/** Summed by area and by function, most first; each with its share and its amount per event. */
+export function summarise(costs, events) {
+  const total = costs.reduce((sum, { cost }) => sum + cost, 0)
+  const by = (nameFor) => {
+    const sums = new Map()
+    for (const { frame, cost } of costs) sums.set(nameFor(frame), (sums.get(nameFor(frame)) ?? 0) + cost)
+    const sorted = [...sums].sort((a, b) => b[1] - a[1])
+    return sorted.map(([name, cost]) => ({ name, share: cost / total, perEvent: cost / events }))
+  }
+  return { perEvent: total / events, areas: by(areaOf), functions: by(nameOf).slice(0, TOP) }
+}
