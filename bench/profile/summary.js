@@ -2,13 +2,15 @@ import { areaOf, nameOf } from './areas.js'
 
 const TOP = 15
 const NOT_WORK = ['(idle)', '(root)']
+/** What starts and ends the sampling. */
+const SAMPLING = 'node:inspector'
 
 /** Microseconds of each function itself, without those it called. */
 export function cpuCosts({ nodes, samples, timeDeltas }) {
   const frames = new Map(nodes.map(({ id, callFrame }) => [id, callFrame]))
   return samples
     .map((id, at) => ({ frame: frames.get(id), cost: timeDeltas[at] }))
-    .filter(({ frame }) => !NOT_WORK.includes(frame.functionName))
+    .filter(({ frame }) => isWork(frame))
 }
 
 /** Bytes that each function itself allocated, estimated from samples. */
@@ -17,10 +19,14 @@ export function heapCosts({ head }) {
   const open = [head]
   while (open.length > 0) {
     const { callFrame, selfSize, children } = open.pop()
-    if (selfSize > 0) costs.push({ frame: callFrame, cost: selfSize })
+    if (selfSize > 0 && isWork(callFrame)) costs.push({ frame: callFrame, cost: selfSize })
     open.push(...children)
   }
   return costs
+}
+
+function isWork({ functionName, url }) {
+  return !NOT_WORK.includes(functionName) && url !== SAMPLING
 }
 
 /** Summed by area and by function, most first; each with its share and its amount per event. */
