@@ -62,6 +62,7 @@ async function profilePath(session, id) {
     title,
     events: count,
     rate: cpu.result.rate,
+    processMicrosPerEvent: cpu.result.cpuMicrosPerEvent,
     serverMicrosPerEvent: cpu.result.serverMicrosPerEvent,
     cpu: summarise(cpuCosts(cpu.profile), count),
     heap: summarise(heapCosts(heap.profile), count),

@@ -7,7 +7,8 @@ const percent = (share) => `${(share * 100).toFixed(1)} %`
 
 const MEANING =
   'Own time and own allocations: of a function itself, without what it called. Only the measured stretch is sampled, ' +
-  'CPU and allocations in a run each. Allocations: on the heap of JavaScript, also what is garbage soon; buffers ' +
+  'CPU and allocations in a run each. Samples go by the clock on the wall: on a busy machine they count waiting for a ' +
+  'core as well, and shares are worth more than times. Allocations: on the heap of JavaScript, also what is garbage soon; buffers ' +
   'outside of it are not among them. The CPU of the server is that of all its processes, over the whole run.'
 
 export function render(document) {
@@ -30,11 +31,12 @@ export function render(document) {
 
 const headingOf = ({ title }) => title[0].toUpperCase() + title.slice(1)
 
-function sumsOf({ events, rate, cpu, heap, serverMicrosPerEvent }) {
+function sumsOf({ events, rate, cpu, heap, processMicrosPerEvent, serverMicrosPerEvent }) {
   const server = serverMicrosPerEvent === undefined ? 'not known here' : `${micros(serverMicrosPerEvent)} µs`
   return (
-    `${whole(events)} events, ${whole(rate)} a second while sampled. Per event: ${micros(cpu.perEvent)} µs of CPU and ` +
-    `${whole(heap.perEvent)} bytes allocated in the process; CPU of the server: ${server}.`
+    `${whole(events)} events, ${whole(rate)} a second while sampled. Per event: ${micros(cpu.perEvent)} µs busy by the ` +
+    `samples, ${whole(heap.perEvent)} bytes allocated. CPU per event: ${micros(processMicrosPerEvent)} µs of the process ` +
+    `with all its threads, ${server} of the server.`
   )
 }
 
