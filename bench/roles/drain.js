@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
+import { peakMb } from '../lib/memory.js'
 import { now } from '../lib/numbers.js'
 
 /**
@@ -41,7 +42,7 @@ export async function play({ side, url, total, warm, options }) {
     rate: (events / (ended - began)) * 1000,
     settleTail: ended - lastHandled,
     cpuMicrosPerEvent: (user + system) / events,
-    peakMb: process.resourceUsage().maxRSS / 1024,
+    peakMb: peakMb(),
     rates: marks.slice(1).map((mark, i) => (every / (mark - marks[i])) * 1000),
   }
 }

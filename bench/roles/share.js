@@ -1,3 +1,4 @@
+import { peakMb } from '../lib/memory.js'
 import { now } from '../lib/numbers.js'
 
 const EVERY = 100
@@ -14,5 +15,5 @@ export async function play({ side, url, options, say, told }) {
   })
   await told('stop')
   await app.stop()
-  return { handled, every: EVERY, marks, peakMb: process.resourceUsage().maxRSS / 1024 }
+  return { handled, every: EVERY, marks, peakMb: peakMb() }
 }

@@ -1,4 +1,5 @@
 import { payloadOfSize } from '../growth/payload.js'
+import { peakMb } from '../lib/memory.js'
 import { now } from '../lib/numbers.js'
 import { insertOrder, payloadOf, TYPE } from '../lib/payload.js'
 
@@ -34,6 +35,6 @@ export async function play({ side, url, connections, warm, count, events = 1, by
   await app.stop()
   return {
     rate: ((count * events) / (ended - began)) * 1000,
-    peakMb: process.resourceUsage().maxRSS / 1024,
+    peakMb: peakMb(),
   }
 }
