@@ -31,7 +31,13 @@ async function measureSeries(session, { name, sizes, measure: once }) {
   const points = sizes.map((size) => pointOf(size, results[size]))
   const cost = points.map(({ size, microsPerEvent }) => [size, microsPerEvent])
   const memory = points.map(({ size, peakMb }) => [size, peakMb])
-  return { name, points, exponent: exponent(cost), memoryExponent: exponent(memory) }
+  return {
+    name,
+    points,
+    exponent: exponent(cost),
+    lastExponent: exponent(cost.slice(-2)),
+    memoryExponent: exponent(memory),
+  }
 }
 
 function pointOf(size, runs) {

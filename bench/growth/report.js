@@ -2,10 +2,19 @@ import { footer } from '../lib/study.js'
 import { markdownTable, textTable } from '../lib/tables.js'
 import { lineChart } from './chart.js'
 
-const HEAD = ['figure', 'size', 'events/s', 'lowest – highest', 'µs an event', 'peak RSS', 'exponent']
+const HEAD = [
+  'figure',
+  'size',
+  'events/s',
+  'lowest – highest',
+  'µs an event',
+  'peak RSS',
+  'exponent',
+  'last step',
+]
 const MEANING =
   'Exponent: how the time for one event grows with the size (slope of the logarithms). 0 is flat, 1 means that ten ' +
-  'times the size costs ten times as much an event, below 0 it becomes cheaper.'
+  'times the size costs ten times as much an event, below 0 it becomes cheaper. Last step: the same between the two largest sizes alone.'
 
 const whole = (value) => Math.round(value).toLocaleString('en-US')
 const micros = (value) => (value >= 100 ? whole(value) : value.toPrecision(3))
@@ -22,7 +31,7 @@ export function render(document) {
   }
 }
 
-function rowsOf({ id }, { points, exponent }, name) {
+function rowsOf({ id }, { points, exponent, lastExponent }, name) {
   const title = id === name ? id : `${id}: ${name}`
   return points.map((point, at) => [
     at === 0 ? title : '',
@@ -32,6 +41,7 @@ function rowsOf({ id }, { points, exponent }, name) {
     micros(point.microsPerEvent),
     `${whole(point.peakMb)} MB`,
     at === points.length - 1 ? signed(exponent) : '',
+    at === points.length - 1 ? signed(lastExponent) : '',
   ])
 }
 
@@ -41,10 +51,11 @@ const signed = (value) => `${value < 0 ? '−' : ''}${Math.abs(value).toFixed(2)
 function markdown(document) {
   const sections = document.figures.map((figure) => {
     const tables = figure.series.map((series) => {
-      const [, ...head] = HEAD
-      const rows = rowsOf(figure, series, series.name).map(([, ...cells]) => cells)
+      const head = HEAD.slice(1, -2)
+      const rows = rowsOf(figure, series, series.name).map((cells) => cells.slice(1, -2))
       const more = figure.memory ? `; of the peak RSS: ${signed(series.memoryExponent)}` : ''
-      const exponent = `Exponent of ${series.name}: **${signed(series.exponent)}**${more}.`
+      const last = `between the two largest sizes: ${signed(series.lastExponent)}`
+      const exponent = `Exponent of ${series.name}: **${signed(series.exponent)}**, ${last}${more}.`
       return `${markdownTable([figure.xLabel, ...head.slice(1)], rows, 0)}\n\n${exponent}`
     })
     const chart = `![${figure.title}](growth-${figure.id}.svg)`
