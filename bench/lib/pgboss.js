@@ -1,18 +1,26 @@
-// pg-boss as fast as its public API goes: fetch and complete 500 at a time, four loops. Drains only.
+// pg-boss as fast as its public API goes: a backlog is fetched and completed 500 at a time by four loops; what arrives
+// while it runs (`live`) is taken by its own worker, 500 at a time, polling as often as it may.
 import { PgBoss } from 'pg-boss'
-import { payloadOf } from './payload.js'
-import { poolFor } from './pool.js'
+import { withClient } from './databases.js'
+import { insertOrder, ORDERS, payloadOf } from './payload.js'
+import { poolFor, transact, warmUp } from './pool.js'
 
 const QUEUE = 'order-placed'
 const BATCH = 500
 const LOOPS = 4
+const LIVE = { batchSize: BATCH, pollingIntervalSeconds: 0.5, burstWhenBatchFull: true }
 
-export const side = { fill, open }
+export const side = { install, fill, open }
 
 function boss(url) {
   const created = new PgBoss({ connectionString: url, schedule: false, supervise: false, max: 10 })
   created.on('error', () => {})
   return created
+}
+
+async function install(url) {
+  await fill(url, 0)
+  await withClient(url, (client) => client.query(ORDERS))
 }
 
 async function fill(url, count) {
@@ -28,15 +36,22 @@ async function fill(url, count) {
   await writer.stop({ graceful: false })
 }
 
-async function open(url, { tuning } = {}) {
+async function open(url, { connections = 1, onCommit, live = false, tuning } = {}) {
   const { loops = LOOPS, batch = BATCH } = tuning ?? {}
-  const pool = poolFor(url, { connections: 1 })
+  const pool = poolFor(url, { connections, onCommit })
+  await warmUp(pool, connections)
   const reader = boss(url)
   let working = []
   let stopping = false
   return {
     async start(handler) {
       await reader.start()
+      if (live) {
+        await reader.work(QUEUE, LIVE, async (jobs) => {
+          for (const job of jobs) await handler(job.data)
+        })
+        return
+      }
       const loop = async () => {
         while (!stopping) {
           const jobs = await reader.fetch(QUEUE, { batchSize: batch })
@@ -50,6 +65,12 @@ async function open(url, { tuning } = {}) {
       }
       working = Array.from({ length: loops }, loop)
     },
+    transaction: (payload) =>
+      transact(pool, payload.id, async (client) => {
+        await client.query(insertOrder(payload))
+        const db = { executeSql: (text, values) => client.query(text, values) }
+        await reader.send(QUEUE, payload, { db })
+      }),
     lateId: async () => undefined,
     async unsettled() {
       const { rows } = await pool.query(
@@ -61,7 +82,7 @@ async function open(url, { tuning } = {}) {
     async stop() {
       stopping = true
       await Promise.all(working)
-      await reader.stop({ graceful: false })
+      await reader.stop({ graceful: live })
       await pool.end()
     },
   }

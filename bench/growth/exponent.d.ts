@@ -1,0 +1,1 @@
+export function exponent(points: readonly (readonly [size: number, cost: number])[]): number

@@ -1,0 +1,1 @@
+export function payloadOfSize(id: number, bytes: number): object
