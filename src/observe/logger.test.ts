@@ -1,5 +1,6 @@
+import { spawnSync } from 'node:child_process'
 import pino from 'pino'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { EventEnvelope } from '../core/envelope.js'
 import {
   errorFields,
@@ -313,5 +314,50 @@ describe('errorFields', () => {
       },
     )
     expect(errorFields(hostile)).toMatchObject({ error: 'NonError' })
+  })
+})
+
+describe('standard output', () => {
+  const writes = () => {
+    const spy = vi.spyOn(process.stdout, 'write').mockReturnValue(true)
+    onTestFinished(() => spy.mockRestore())
+    return () => spy.mock.calls.map(([text]) => String(text))
+  }
+  const numbers = (text: string) =>
+    text
+      .trimEnd()
+      .split('\n')
+      .map((line) => JSON.parse(line).n)
+
+  it('gets the lines of one turn in one write, in order, and nothing twice', async () => {
+    const written = writes()
+    const [one, other] = [jsonLogger(), jsonLogger()]
+    for (let n = 0; n < 100; n++) (n % 2 ? one : other).info({ n }, 'a line')
+    expect(written()).toEqual([])
+    await new Promise(setImmediate)
+    one.info({ n: 100 }, 'another turn')
+    await new Promise(setImmediate)
+    await new Promise(setImmediate)
+    expect(written().map(numbers)).toEqual([Array.from({ length: 100 }, (_, n) => n), [100]])
+  })
+
+  it('does not wait for the end of a turn that has a lot to say', () => {
+    const written = writes()
+    for (let n = 0; n < 2_000; n++) jsonLogger().info({ n }, 'x'.repeat(1_000))
+    expect(written().length).toBeGreaterThan(20)
+  })
+
+  it.each([
+    ['leaves at once', 'process.exit(3)', 3],
+    ['dies of an error', "throw new Error('boom')", 1],
+  ])('gets every line of a process that %s', (_how, end, code) => {
+    const script = `import { jsonLogger } from 'aftercommit'
+      for (let n = 0; n < 1_000; n++) jsonLogger().info({ n }, 'a line')
+      ${end}`
+    const { status, stdout } = spawnSync(process.execPath, ['--input-type=module', '-e', script], {
+      encoding: 'utf8',
+    })
+    expect(status).toBe(code)
+    expect(numbers(stdout)).toEqual(Array.from({ length: 1_000 }, (_, n) => n))
   })
 })

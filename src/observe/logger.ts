@@ -29,7 +29,7 @@ const escaping = new WeakSet<Logger>()
 /** One JSON object a line: time, level, msg and the fields. Never throws. */
 export function jsonLogger(options: JsonLoggerOptions = {}): Logger {
   const least = ORDER[options.level ?? 'info']
-  const write = options.write ?? ((line: string) => void process.stdout.write(line))
+  const write = options.write ?? toStandardOutput
   const at = (level: LogLevel) => (fields: LogFields, message: string) => {
     if (ORDER[level] < least) return
     let line: string
@@ -49,6 +49,25 @@ export function jsonLogger(options: JsonLoggerOptions = {}): Logger {
   }
   escaping.add(logger)
   return logger
+}
+
+const MOST_WAITING = 65_536
+let waiting = ''
+let flushesAtExit = false
+
+/** Lines of one turn are written together, right behind it, or when the process exits: a write costs more than a line. */
+function toStandardOutput(line: string): void {
+  if (!flushesAtExit) process.once('exit', flush)
+  flushesAtExit = true
+  if (waiting === '') process.nextTick(flush)
+  waiting += line
+  if (waiting.length > MOST_WAITING) flush()
+}
+
+function flush(): void {
+  const lines = waiting
+  waiting = ''
+  if (lines !== '') process.stdout.write(lines)
 }
 
 const nothing = () => {}
