@@ -15,7 +15,7 @@ export function runChild(job) {
 
 /**
  * `result` resolves with what the role returned, `said(name)` when the child said `name`; `say(name)` talks to it.
- * A child that takes more than its `limitMs` (three minutes) is ended, and its result rejects.
+ * A child that takes more than its `limitMs` (three minutes) is ended, and its result rejects. `flags` are Node's.
  */
 export function startChild(job) {
   const profiling = job.profile
@@ -27,7 +27,7 @@ export function startChild(job) {
       ]
     : []
   const child = fork(ENTRY, [], {
-    execArgv: profiling,
+    execArgv: [...profiling, ...(job.flags ?? [])],
     env: { ...process.env, NO_LOG_SUCCESS: '1' },
     stdio: ['ignore', 'pipe', 'inherit', 'ipc'],
     serialization: 'advanced',

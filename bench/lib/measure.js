@@ -32,10 +32,10 @@ export async function inTurns({ repeat, say }, parts) {
 }
 
 /** Drains a backlog of `count` events after `warm` more, in a process of its own. */
-export function drain(context, side, { count, warm, options, shape, around = (_url, run) => run() }) {
+export function drain(context, side, { count, warm, options, shape, flags, around = (_url, run) => run() }) {
   const total = count + warm
   const measured = (url) =>
-    around(url, () => context.child({ role: 'drain', side, url, total, warm, options }))
+    around(url, () => context.child({ role: 'drain', side, url, total, warm, options, flags }))
   return onBacklog(context, side, total, measured, shape)
 }
 
