@@ -7,7 +7,7 @@ import { poolFor, warmUp } from './pool.js'
 
 /** Connections that the outbox needs beside those of the application. */
 const OWN_CONNECTIONS = 6
-const TUNING = { concurrency: 96, batchSize: 500, pollIntervalMs: 5_000 }
+const TUNING = { concurrency: 96, coldQueueSize: 4_000, batchSize: 1_000, pollIntervalMs: 5_000 }
 const LATE_ID =
   "select event_id as id from outbox_event where ordering_key is distinct from 'blocked' order by event_id desc offset 5000 limit 1"
 const PENDING =
@@ -23,10 +23,10 @@ export const side = { install, fill, open }
 
 /** `defaultLogger`: the outbox's own, JSON lines on standard output; else a silent one. */
 function outboxOn(pool, { tuning, keepRows = false, defaultLogger = false } = {}, library = BUILT) {
-  const { concurrency, batchSize, pollIntervalMs, ...more } = { ...TUNING, ...tuning }
+  const { concurrency, coldQueueSize, batchSize, pollIntervalMs, ...more } = { ...TUNING, ...tuning }
   return library.createOutbox({
     store: library.postgresStore(pool),
-    dispatcher: { concurrency },
+    dispatcher: { concurrency, coldQueueSize },
     poller: { batchSize, pollIntervalMs },
     retention: { doneMs: keepRows ? YEAR_MS : 0 },
     ...(defaultLogger ? {} : { logger: library.silentLogger }),

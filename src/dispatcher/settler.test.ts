@@ -87,16 +87,16 @@ describe('Settler: batches', () => {
     expect(clock.timerCount).toBe(0)
   })
 
-  it('waits for nobody once 500 are there, and leaves the rest to the next batch', async () => {
+  it('waits for nobody once 1,000 are there, and leaves the rest to the next batch', async () => {
     const { add, clock, batches } = world()
-    add(0, 499)
+    add(0, 999)
     await clock.advance(0)
     expect(batches).toEqual([])
-    add(499, 503)
+    add(999, 1_003)
     await clock.advance(0)
-    expect(batches).toEqual([ids(0, 500)])
+    expect(batches).toEqual([ids(0, 1_000)])
     await clock.advance(5)
-    expect(batches).toEqual([ids(0, 500), ids(500, 503)])
+    expect(batches).toEqual([ids(0, 1_000), ids(1_000, 1_003)])
   })
 
   it('never runs two statements at once', async () => {
@@ -108,14 +108,14 @@ describe('Settler: batches', () => {
       await first.opened
       running--
     })
-    add(0, 500)
-    add(500, 1_600)
+    add(0, 1_000)
+    add(1_000, 3_200)
     await clock.advance(100)
     expect(batches).toEqual([])
     first.open()
     await clock.advance(10)
     expect(most).toBe(1)
-    expect(batches.map((batch) => batch.length)).toEqual([500, 500, 500, 100])
+    expect(batches.map((batch) => batch.length)).toEqual([1_000, 1_000, 1_000, 200])
   })
 
   it('tells for each outcome whether it counted', async () => {

@@ -1,3 +1,4 @@
+import { GLOBAL_AGGREGATE } from '../../core/envelope.js'
 import { MAX_PAYLOAD_BYTES } from '../../core/payload-limits.js'
 import {
   acceptsNothing,
@@ -16,11 +17,11 @@ export const SOLO = ':solo'
 /** The same of rows that are tried together: if they vanish again, each is tried alone. */
 const SOME = ':some'
 
-/** What claimedRow() reads, in its order. */
-export const EVENT_COLUMNS = `e.event_id, e.seq, e.event_type, e.aggregate_type, e.aggregate_id, e.tenant_id,
-  e.ordering_key, e.version, e.payload::text as payload, encode(e.payload_bytes, 'base64') as payload_bytes,
+/** What claimedRow() reads, in its order. What most rows have in common is left out: each value costs both sides. */
+export const EVENT_COLUMNS = `e.event_id, e.seq, e.event_type, nullif(e.aggregate_type, '${GLOBAL_AGGREGATE}') as aggregate_type,
+  e.aggregate_id, e.tenant_id, e.ordering_key, nullif(e.version, 1) as version, e.payload::text as payload, encode(e.payload_bytes, 'base64') as payload_bytes,
   e.headers::text as headers, e.metadata::text as metadata, date_part('epoch', e.occurred_at) * 1000 as occurred_at,
-  e.payload_size, e.attempts, e.handled_by::text as handled_by`
+  e.payload_size, nullif(e.attempts, 0) as attempts, e.handled_by::text as handled_by`
 
 /** What they are called behind a RETURNING, and the token. */
 export const OUT = `event_id, seq, event_type, aggregate_type, aggregate_id, tenant_id, ordering_key, version, payload,
@@ -171,11 +172,11 @@ export function claimedRow(row: Row, token: string): ClaimedRow {
   return {
     eventId: row[0] as string,
     eventType: row[2] as string,
-    aggregateType: row[3] as string,
+    aggregateType: (row[3] as string | null) ?? GLOBAL_AGGREGATE,
     aggregateId: row[4] as string | null,
     tenantId: row[5] as string | null,
     orderingKey: row[6] as string | null,
-    version: Number(row[7]),
+    version: row[7] === null ? 1 : Number(row[7]),
     payloadText: bytes === null ? ((row[8] as string | null) ?? 'null') : null,
     payloadBytes: bytes === null ? null : new Uint8Array(Buffer.from(bytes, 'base64')),
     headers: row[10] === null ? null : JSON.parse(row[10] as string),
@@ -183,7 +184,7 @@ export function claimedRow(row: Row, token: string): ClaimedRow {
     occurredAtMs: Math.round(Number(row[12])),
     payloadSize: Number(row[13]),
     seq: Number(row[1]),
-    attempts: Number(row[14]),
+    attempts: row[14] === null ? 0 : Number(row[14]),
     handledBy: row[15] === null ? NOBODY : namesIn(row[15] as string),
     token,
     suspect: token.endsWith(SOLO) || token.endsWith(SOME),

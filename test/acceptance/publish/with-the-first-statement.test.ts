@@ -85,7 +85,11 @@ describe('the first statement', () => {
     ],
     [
       'past whoever looks at client.query',
-      (client) => pg.Client.prototype.query.call(client, 'insert into business values (1)') as never,
+      (client) =>
+        (pg.Client.prototype.query as (text: string) => Promise<unknown>).call(
+          client,
+          'insert into business values (1)',
+        ),
     ],
     [
       'a cursor',
