@@ -1,4 +1,4 @@
-import { graphileOptions } from '../lib/graphile-settings.js'
+import { graphileSides } from '../lib/graphile-settings.js'
 import { drain, inTurns } from '../lib/measure.js'
 import { compare } from '../lib/report.js'
 
@@ -9,13 +9,14 @@ export async function run(context) {
   const size = { count, warm: count / 10 }
   const results = await inTurns(context, {
     ours: () => drain(context, 'ours', size),
-    'graphile-worker': () => drain(context, 'graphile', { ...size, options: graphileOptions.drain }),
+    ...graphileSides('drain', (options) => drain(context, 'graphile', { ...size, options })),
     'ours, logging': () => drain(context, 'ours', { ...size, options: { defaultLogger: true } }),
     'pg-boss': () => drain(context, 'pgboss', size),
   })
   const what = `drain ${count / 1000}k, rows deleted`
   return [
     compare(results, { what: `${what}, vs graphile-worker`, peer: 'graphile-worker', atLeast: 2.5 }),
+    compare(results, { what: `${what}, vs graphile-worker, tuned`, peer: 'graphile-worker, tuned' }),
     compare(results, {
       what: `${what}, with the default logger, vs graphile-worker`,
       ours: 'ours, logging',

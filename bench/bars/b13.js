@@ -1,4 +1,4 @@
-import { graphileOptions } from '../lib/graphile-settings.js'
+import { graphileSides } from '../lib/graphile-settings.js'
 import { twoProcesses } from '../lib/latency.js'
 import { inTurns } from '../lib/measure.js'
 import { millis } from '../lib/numbers.js'
@@ -11,11 +11,17 @@ export async function run(context) {
   const pace = { rate: RATE, warm: RATE, count: context.size(600, 200) }
   const results = await inTurns(context, {
     ours: () => twoProcesses(context, 'ours', pace),
-    'graphile-worker': () => twoProcesses(context, 'graphile', { ...pace, options: graphileOptions.remote }),
+    ...graphileSides('remote', (options) => twoProcesses(context, 'graphile', { ...pace, options })),
   })
-  const row = (field, atLeast) => {
-    const what = `commit → handler in another process at ${RATE} tx/s, ${field}, vs graphile-worker`
-    return compare(results, { what, peer: 'graphile-worker', field, format: millis, less: true, atLeast })
+  const row = (peer, field, atLeast) => {
+    const what = `commit → handler in another process at ${RATE} tx/s, ${field}, vs ${peer}`
+    return compare(results, { what, peer, field, format: millis, less: true, atLeast })
   }
-  return [row('p50', 1.5), row('p99')]
+  const tuned = 'graphile-worker, tuned'
+  return [
+    row('graphile-worker', 'p50', 1.5),
+    row('graphile-worker', 'p99'),
+    row(tuned, 'p50'),
+    row(tuned, 'p99'),
+  ]
 }

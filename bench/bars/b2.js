@@ -1,4 +1,4 @@
-import { graphileOptions } from '../lib/graphile-settings.js'
+import { graphileSides } from '../lib/graphile-settings.js'
 import { drain, inTurns } from '../lib/measure.js'
 import { compare } from '../lib/report.js'
 
@@ -10,8 +10,11 @@ export async function run(context) {
   const size = { count, warm: count / 10 }
   const results = await inTurns(context, {
     ours: () => drain(context, 'ours', { ...size, options: { keepRows: true } }),
-    'graphile-worker': () => drain(context, 'graphile', { ...size, options: graphileOptions.drain }),
+    ...graphileSides('drain', (options) => drain(context, 'graphile', { ...size, options })),
   })
-  const what = `drain ${count / 1000}k, rows kept, vs graphile-worker`
-  return [compare(results, { what, peer: 'graphile-worker', atLeast: 1.5 })]
+  const what = `drain ${count / 1000}k, rows kept`
+  return [
+    compare(results, { what: `${what}, vs graphile-worker`, peer: 'graphile-worker', atLeast: 1.5 }),
+    compare(results, { what: `${what}, vs graphile-worker, tuned`, peer: 'graphile-worker, tuned' }),
+  ]
 }

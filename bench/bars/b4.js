@@ -1,4 +1,4 @@
-import { graphileOptions } from '../lib/graphile-settings.js'
+import { graphileSides } from '../lib/graphile-settings.js'
 import { sameProcess } from '../lib/latency.js'
 import { inTurns } from '../lib/measure.js'
 import { millis } from '../lib/numbers.js'
@@ -11,10 +11,15 @@ export async function run(context) {
   const pace = { rate: RATE, warm: RATE, count: context.size(3_000, 1_000) }
   const results = await inTurns(context, {
     ours: () => sameProcess(context, 'ours', pace),
-    'graphile-worker': () => sameProcess(context, 'graphile', { ...pace, options: graphileOptions.nearby }),
+    ...graphileSides('nearby', (options) => sameProcess(context, 'graphile', { ...pace, options })),
   })
-  return ['p50', 'p99'].map((field) => {
-    const what = `commit → handler at ${RATE} tx/s, ${field}, vs graphile-worker`
-    return compare(results, { what, peer: 'graphile-worker', field, format: millis, less: true, atLeast: 10 })
-  })
+  const row = (peer, field, atLeast) => {
+    const what = `commit → handler at ${RATE} tx/s, ${field}, vs ${peer}`
+    return compare(results, { what, peer, field, format: millis, less: true, atLeast })
+  }
+  const tuned = 'graphile-worker, tuned'
+  return [
+    ...['p50', 'p99'].map((field) => row('graphile-worker', field, 10)),
+    ...['p50', 'p99'].map((field) => row(tuned, field)),
+  ]
 }
