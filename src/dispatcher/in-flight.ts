@@ -23,7 +23,8 @@ export class InFlight {
 
   /** The same of it and all that follow it in its run. */
   hasAny(delivery: Delivery): boolean {
-    for (let one: Delivery | null = delivery; one; one = one.next) if (this.has(one.event.eventId)) return true
+    for (let one: Delivery | null = delivery; one; one = one.next)
+      if (this.has(one.event.eventId)) return true
     return false
   }
 

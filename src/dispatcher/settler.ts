@@ -4,9 +4,9 @@ import type { MetricsExporter } from '../observe/metrics.js'
 import type { EventStore, Settlement } from '../store.js'
 import type { Delivery } from './delivery.js'
 
-const BATCH = Number(process.env.AC_BATCH ?? 500)
+const BATCH = 500
 /** Outcomes wait this long for company. */
-const WAIT_MS = Number(process.env.AC_WAIT ?? 5)
+const WAIT_MS = 5
 /** Workers pause while this many outcomes wait to be written. */
 const FULL = 4 * BATCH
 const RETRY_MS = [50, 200, 1_000, 2_000]
