@@ -183,7 +183,8 @@ async function poolerOf({ driver, taken }: Subject): Promise<Pooler> {
   if (driver.maxConnections - taken < 2) return 'unknown'
   if (!(await behindPooler(driver))) return 'none'
   try {
-    await driver.transaction(async () => {})
+    // An empty one would not even be begun.
+    await driver.transaction(({ client }) => driver.queryOn(client, statement('select 1'), []))
     return 'transaction'
   } catch {
     return 'statement'

@@ -130,7 +130,7 @@ describe('an event that is published last', () => {
       await tx.client.query('select 1')
       expect(await tx.publishAll([])).toEqual([])
     })
-    expect(sent).toEqual(['begin', 'select', 'wait', 'commit', 'wait'])
+    expect(sent).toEqual(['begin', 'wait', 'select', 'wait', 'commit', 'wait'])
   })
 })
 

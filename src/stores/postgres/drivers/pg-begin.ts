@@ -1,9 +1,10 @@
 import type { PgConnection } from './pg-packet.js'
 
-/** By one of these every statement leaves the client, whoever sends it. */
-const DOORS = ['parse', 'bind', 'query'] as const
-/** What the server says of the BEGIN. */
+/** By one of these every statement with parameters leaves the client, whoever sends it; by `query` all others. */
+const DOORS = ['parse', 'bind'] as const
+/** What the server says of the BEGIN, in one packet with a statement and by itself. */
 const ANSWERS = ['parseComplete', 'bindComplete', 'commandComplete']
+const ANSWERS_ALONE = ['commandComplete', 'readyForQuery']
 
 interface Connection extends PgConnection {
   readonly stream: PgConnection['stream'] & { destroy?(): void }
@@ -22,14 +23,18 @@ type Emit = (event: string, ...args: unknown[]) => boolean
 /**
  * A BEGIN that goes in one packet with the first statement of its transaction, and so costs no round trip. Nothing is
  * carried out without it: when it fails the server skips what came with it, and the connection is given up. The client
- * does not know of it: the server's answers to it are kept back.
+ * does not know of it: the server's answers to it are kept back. Text without parameters waits for its answer: there
+ * are poolers (PgCat) that let it overtake what came before it in the packet, and it would commit by itself.
  */
 export class LateBegin {
   readonly #connection: Connection
   #undo: (() => void)[] = []
   #isHeld = true
-  /** Answers to the BEGIN that have come. */
+  #answers = ANSWERS
+  /** Of those, how many have come. */
   #heard = 0
+  /** Sends what waits for the last of them. */
+  #next: (() => void) | null = null
 
   private constructor(client: Client, connection: Connection) {
     this.#connection = connection
@@ -40,6 +45,12 @@ export class LateBegin {
         leave.call(connection, message)
       })
     }
+    const leave = connection.query
+    this.#override(connection, 'query', (text: string) => {
+      const next = () => leave.call(connection, text)
+      if (this.#isHeld) this.#sendAlone(next)
+      else next()
+    })
     // Whoever asks is in a transaction.
     const status = client.getTransactionStatus as () => string | null
     this.#override(client, 'getTransactionStatus', () => (this.#undo.length > 0 ? 'T' : status.call(client)))
@@ -58,9 +69,26 @@ export class LateBegin {
     return this.#isHeld
   }
 
+  /** False when it was sent. Otherwise it never will be. */
+  giveUp(): boolean {
+    if (!this.#isHeld) return false
+    this.drop()
+    return true
+  }
+
+  /** For what reads the server's answers itself, as COPY does: in front of it, in the client's queue. */
+  sendBefore(query: (text: string, answered: (error: unknown) => void) => unknown): void {
+    this.#isHeld = false
+    query('BEGIN', (error) => {
+      this.drop()
+      if (error) this.#connection.stream.destroy?.()
+    })
+  }
+
   /** If it was not sent it never will be. Client and connection do as they did. */
   drop(): void {
     this.#isHeld = false
+    this.#next = null
     for (const undo of this.#undo.reverse()) undo()
     this.#undo = []
   }
@@ -75,14 +103,26 @@ export class LateBegin {
     })
   }
 
-  #send(): void {
+  #listen(): void {
     this.#isHeld = false
     const connection = this.#connection
-    const { stream } = connection
     const emit = connection.emit
     this.#override(connection, 'emit', (event: string, ...args: unknown[]) =>
       this.#hear(emit.bind(connection), event, args),
     )
+  }
+
+  #sendAlone(next: () => void): void {
+    this.#answers = ANSWERS_ALONE
+    this.#next = next
+    this.#listen()
+    this.#connection.query('BEGIN')
+  }
+
+  #send(): void {
+    this.#listen()
+    const connection = this.#connection
+    const { stream } = connection
     stream.cork?.()
     // When the statement that it goes with is written as well.
     process.nextTick(() => stream.uncork?.())
@@ -93,9 +133,10 @@ export class LateBegin {
 
   #hear(emit: Emit, event: string, args: unknown[]): boolean {
     if (this.#undo.length === 0) return emit(event, ...args)
-    const isForBegin = this.#heard < ANSWERS.length
-    if (isForBegin && event === ANSWERS[this.#heard]) {
+    const isForBegin = this.#heard < this.#answers.length
+    if (isForBegin && event === this.#answers[this.#heard]) {
       this.#heard++
+      if (this.#heard === this.#answers.length) this.#next?.()
       return true
     }
     // From here on the client knows by itself whether it is in a transaction.

@@ -61,6 +61,10 @@ export function send(client: Client, steps: readonly Step[], refuse?: () => Erro
   })
 }
 
+export function isPacket(config: unknown): boolean {
+  return config instanceof Packet
+}
+
 export async function execute(
   client: Client,
   statement: Statement,

@@ -15,7 +15,7 @@ import {
   withSavepoint,
 } from '../driver.js'
 import { LateBegin } from './pg-begin.js'
-import { type Answer, type Step, send, takesPackets, unnamed } from './pg-packet.js'
+import { type Answer, isPacket, type Step, send, takesPackets, unnamed } from './pg-packet.js'
 
 type Listener = (...args: never[]) => void
 
@@ -47,6 +47,10 @@ const COMMIT: Step = { statement: { name: '', text: 'COMMIT' }, params: [] }
 const commits = /(?:^|;)\s*(?:commit|end)\b/i
 const rollbackTo = /^\s*rollback\s+(?:(?:work|transaction)\s+)?to\b/i
 
+/** Neither text nor ours: it speaks the protocol itself. */
+const isForeign = (config: unknown) =>
+  typeof (config as { submit?: unknown } | null)?.submit === 'function' && !isPacket(config)
+
 /**
  * One managed transaction on one client. While it runs it sees every statement of the application: one that could
  * roll back to a savepoint is noted, and what we have held back is sent in front of it.
@@ -69,6 +73,8 @@ export class PgTransaction<Client extends PgClient> {
   #failure: Failure | null = null
   #ring: Ring | null = null
   #begin: LateBegin | null = null
+  /** The application has asked for something, whether or not it could be sent. */
+  #wasAsked = false
   /** The connection cannot be used again. */
   broken = false
 
@@ -77,12 +83,12 @@ export class PgTransaction<Client extends PgClient> {
     this.#prepare = prepare
     this.#inherited = !Object.hasOwn(client, 'query')
     const original = client.query as Query
-    const before = (text: unknown) => this.#before(text)
+    const before = (config: unknown, text: unknown) => this.#before(config, text)
     const after = (result: unknown) => this.#after(result)
     this.#original = original
     this.#watch = function (this: PgClient, config: unknown, ...rest: unknown[]) {
       const text = typeof config === 'string' ? config : (config as { text?: unknown } | null)?.text
-      before(text)
+      before(config, text)
       const returned = original.call(this, config, ...rest)
       if (typeof text === 'string' && commits.test(text)) Promise.resolve(returned).then(after, () => {})
       return returned
@@ -112,12 +118,14 @@ export class PgTransaction<Client extends PgClient> {
       if (this.#failure && !this.#isUndone(this.#failure)) throw this.#failure.error
       late = this.#take()
       // With the COMMIT in the same packet nobody could say whether a connection that was dead already has committed.
-      if (late && this.#begin?.isHeld) await this.#beginNow()
+      // And what was asked for and never sent has met one: nobody may take that for a commit.
+      if ((late || this.#wasAsked) && this.#begin?.giveUp()) await this.#beginNow()
     } catch (error) {
       this.#held = null
       return this.#rollback(error)
     }
-    if (this.#begin?.isHeld) return { result, ringing: null }
+    // Now, and not when the client is given back: in between a statement could still begin what nobody ends.
+    if (this.#begin?.giveUp()) return { result, ringing: null }
     const rung = late ? await this.#commitWith(late, channel) : await this.#commit()
     const ring = rung ? null : this.#ring
     if (!ring || channel === null) return { result, ringing: null }
@@ -126,7 +134,6 @@ export class PgTransaction<Client extends PgClient> {
   }
 
   async #beginNow(): Promise<void> {
-    this.#begin?.drop()
     await this.#query('BEGIN').catch((error) => {
       this.broken = true
       throw error
@@ -134,7 +141,7 @@ export class PgTransaction<Client extends PgClient> {
   }
 
   async #rollback(error: unknown): Promise<never> {
-    if (this.#begin?.isHeld) throw error
+    if (this.#begin?.giveUp()) throw error
     await this.#query('ROLLBACK').catch(() => (this.broken = true))
     throw isAftermath(error) ? this.#reason(error) : error
   }
@@ -223,7 +230,11 @@ export class PgTransaction<Client extends PgClient> {
     }
   }
 
-  #before(text: unknown): void {
+  #before(config: unknown, text: unknown): void {
+    this.#wasAsked = true
+    if (this.#begin?.isHeld && isForeign(config)) {
+      this.#begin.sendBefore((begin, answered) => this.#original.call(this.#client, begin, answered))
+    }
     if (mentionsRollback(text)) this.#mayHaveLostRows = true
     if (!this.#held) return
     // What is held was published after the last statement, and so inside the savepoint that is undone.
