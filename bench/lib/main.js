@@ -78,6 +78,6 @@ async function runBar(id, session) {
     return rows.map((row) => ({ bar: id, ...row }))
   } catch (error) {
     endChildren()
-    return [{ bar: id, what: bars[id].title, holds: false, error: error.stack ?? String(error) }]
+    return [{ bar: id, what: bars[id].title, holds: false, error: error.message ?? String(error) }]
   }
 }

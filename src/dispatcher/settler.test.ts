@@ -3,6 +3,7 @@ import { recordingLogger } from '../../test/support/recording.js'
 import type { EventRecord, EventStatusName, Settlement } from '../store.js'
 import { gate } from '../testing/store-conformance/fixtures.js'
 import { VirtualClock } from '../testing/virtual-clock.js'
+import type { Delivery } from './delivery.js'
 import { Settler } from './settler.js'
 
 const done = (n: number): Settlement => ({ eventId: `e${n}`, token: 'test:1', outcome: 'done' })
@@ -17,6 +18,8 @@ interface World {
   readonly outcomes: { id: string; settled: boolean }[]
   /** What the table says of an event, for those who ask. */
   readonly rows: Map<string, EventStatusName>
+  /** How many deliveries the process holds. */
+  held: number
   add(from: number, to: number): void
 }
 
@@ -33,6 +36,7 @@ function world(write: (batch: string[], call: number) => unknown = () => {}): Wo
     logger: log,
     metrics: undefined,
     keepDone: true,
+    held: () => made.held,
     store: {
       list: async ({ eventIds = [] }) => {
         const found = eventIds.filter((id) => rows.has(id))
@@ -50,7 +54,8 @@ function world(write: (batch: string[], call: number) => unknown = () => {}): Wo
   const add = (from: number, to: number) => {
     for (let n = from; n < to; n++) settler.add(done(n), null)
   }
-  return { settler, clock, log, batches, outcomes, rows, add }
+  const made: World = { settler, clock, log, batches, outcomes, rows, held: Number.POSITIVE_INFINITY, add }
+  return made
 }
 
 describe('Settler: batches', () => {
@@ -97,6 +102,37 @@ describe('Settler: batches', () => {
     expect(batches).toEqual([ids(0, 1_000)])
     await clock.advance(5)
     expect(batches).toEqual([ids(0, 1_000), ids(1_000, 1_003)])
+  })
+
+  it('does not wait with what the next events of ordering keys wait for, once nothing else is under way', async () => {
+    const first = gate()
+    const made = world((_, call) => (call === 0 ? first.opened : undefined))
+    const { settler, clock, batches } = made
+    const ordered = { isOrdered: true } as Delivery
+    made.held = 3
+    settler.add(done(0), ordered)
+    settler.add(done(1), ordered)
+    await clock.advance(4)
+    expect(batches).toEqual([])
+    settler.add(done(2), ordered)
+    made.held = 4
+    settler.add(done(3), ordered)
+    first.open()
+    await clock.advance(0)
+    expect(batches).toEqual([['e0', 'e1', 'e2']])
+    // Those are not held any more.
+    made.held = 1
+    await clock.advance(5)
+    made.held = 2
+    settler.add(done(4), ordered)
+    await clock.advance(0)
+    settler.add(done(5), ordered)
+    await clock.advance(0)
+    expect(batches).toEqual([['e0', 'e1', 'e2'], ['e3'], ['e4', 'e5']])
+    made.held = 1
+    settler.add(done(6), { isOrdered: false } as Delivery)
+    await clock.advance(4)
+    expect(batches).toHaveLength(3)
   })
 
   it('never runs two statements at once', async () => {

@@ -26,6 +26,8 @@ export interface SettlerOptions {
   readonly keepDone: boolean
   readonly logger: Logger
   readonly metrics: MetricsExporter | undefined
+  /** How many deliveries this process holds, those whose outcome waits here included. */
+  held(): number
   /** Called for each outcome once it is written (`settled`) or its lease turned out to be lost. */
   onSettled(delivery: Delivery | null, settlement: Settlement, settled: boolean): void
 }
@@ -64,8 +66,14 @@ export class Settler {
 
   #schedule(): void {
     if (this.#writing || this.#entries.length === 0) return
-    if (this.#entries.length >= BATCH || this.#eager > 0) this.#write()
+    if (this.#entries.length >= BATCH || this.#eager > 0 || this.#isAwaited()) this.#write()
     else this.#timer ??= this.#options.clock.setTimer(() => this.#write(), WAIT_MS)
+  }
+
+  /** The next events of their keys wait for these, and nothing is under way that could keep them company. */
+  #isAwaited(): boolean {
+    const last = this.#entries.at(-1)?.delivery
+    return last?.isOrdered === true && this.#options.held() <= this.#entries.length
   }
 
   /** While `work` runs outcomes do not wait for company. */

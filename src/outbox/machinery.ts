@@ -79,6 +79,7 @@ export class Machinery<Client> {
     this.#settler = new Settler({
       ...common,
       keepDone: settings.doneMs > 0,
+      held: () => this.#inFlight.size,
       onSettled: (delivery, settlement, settled) => this.#onSettled(delivery, settlement, settled),
     })
     this.#dispatcher = new Dispatcher({

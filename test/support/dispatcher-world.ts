@@ -40,6 +40,7 @@ export function dispatcherWorld(setup: Setup = {}) {
     logger: log,
     metrics: undefined,
     keepDone: true,
+    held: () => inFlight.size,
     store: {
       list: async () => [],
       async settleIfLeased(settlements) {

@@ -127,9 +127,10 @@ export class Runs {
     return !signal.aborted && this.#since(runner.link.renewalTroubleAt) > LEASE_MS * 2
   }
 
-  /** Its time is over, which ends its signal and not its lease: the key waits for it all the same. */
-  #holdsItsKey({ runner, signal, isGivenUp }: Run): boolean {
-    const isCalm = this.#since(runner.link.renewalTroubleAt) > LEASE_MS * 4
+  /** Its time is over, which ends its signal and not its lease, unless that could not be renewed: the key waits for it. */
+  #holdsItsKey({ runner, signal, isGivenUp, startedAt }: Run): boolean {
+    const { renewalTroubleAt } = runner.link
+    const isCalm = renewalTroubleAt < startedAt && this.#since(renewalTroubleAt) > LEASE_MS * 4
     return (
       (signal.reason as { code?: string } | undefined)?.code === 'HANDLER_TIMEOUT' && !isGivenUp && isCalm
     )

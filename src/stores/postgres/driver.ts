@@ -59,6 +59,8 @@ export interface PostgresDriver<Client> {
   readonly pooled: boolean
   /** Set by the store; true means prepared statements work. */
   prepare: boolean
+  /** Set by the store; true means that a pooler may part what is sent together. */
+  pooler: boolean
   /** Set by the store: where the doorbell rings; null when there is none. */
   channel: string | null
   query(statement: Statement, params: readonly Param[]): Promise<readonly Row[]>

@@ -82,6 +82,7 @@ export class PostgresStore<Client> implements EventStore<Client> {
     this.#options = options
     this.#names = namesOf(options)
     driver.prepare = options.prepare ?? false
+    driver.pooler = options.prepare === false
     driver.channel = (options.doorbell ?? true) ? this.#names.channel : null
     const anyClient = driver as unknown as PostgresDriver<unknown>
     // A claim that a crash of the server undoes is made again; only outcomes must last.
@@ -136,6 +137,7 @@ export class PostgresStore<Client> implements EventStore<Client> {
       const anyClient = this.#driver as unknown as PostgresDriver<unknown>
       const pooler = this.#driver.pooled && (await behindPooler(anyClient))
       if (this.#driver.pooled) this.#driver.prepare = this.#options.prepare ?? !pooler
+      this.#driver.pooler ||= pooler
       await Promise.all([this.#claims.open(!pooler), this.#settles.open(!pooler)])
       if (pooler) {
         events.onWarning(

@@ -322,3 +322,18 @@ describe('a BEGIN that fails', () => {
     expect(await ids(pool)).toEqual([4])
   })
 })
+
+describe('with `prepare: false`, as behind a pooler', () => {
+  it('the BEGIN goes first and alone: what splits packets, or sends reads elsewhere, must see it', async () => {
+    const { pool, outbox } = await opened({ doorbell: false, prepare: false })
+    await pool.query(TABLE)
+    const client = await pool.connect()
+    const sent = wireOf(client)
+    client.release()
+    await outbox.transaction(async (tx) => {
+      await tx.client.query(insert(1))
+      await tx.publish(event())
+    })
+    expect(sent).toEqual(['begin', 'wait', 'insert', 'wait', 'insert', 'commit', 'wait'])
+  })
+})

@@ -46,6 +46,7 @@ export class Model {
     this.#settler = new Settler({
       ...common,
       keepDone: true,
+      held: () => this.#inFlight.size,
       store: { list: (filter) => this.#table.list(filter), settleIfLeased: async (all) => this.#settle(all) },
       onSettled: (delivery, _, settled) => {
         if (!delivery) return

@@ -58,6 +58,7 @@ const isForeign = (config: unknown) =>
 export class PgTransaction<Client extends PgClient> {
   readonly #client: Client
   readonly #prepare: boolean
+  readonly #mayBeginLate: boolean
   readonly #original: Query
   readonly #watch: Query
   readonly #inherited: boolean
@@ -78,9 +79,10 @@ export class PgTransaction<Client extends PgClient> {
   /** The connection cannot be used again. */
   broken = false
 
-  constructor(client: Client, prepare: boolean) {
+  constructor(client: Client, prepare: boolean, mayBeginLate: boolean) {
     this.#client = client
     this.#prepare = prepare
+    this.#mayBeginLate = mayBeginLate && takesPackets(client)
     this.#inherited = !Object.hasOwn(client, 'query')
     const original = client.query as Query
     const before = (config: unknown, text: unknown) => this.#before(config, text)
@@ -108,7 +110,7 @@ export class PgTransaction<Client extends PgClient> {
     body: (session: DriverSession<Client>) => Promise<T>,
     channel: string | null,
   ): Promise<{ result: T; ringing: Promise<unknown> | null }> {
-    this.#begin = takesPackets(this.#client) ? LateBegin.on(this.#client) : null
+    this.#begin = this.#mayBeginLate ? LateBegin.on(this.#client) : null
     if (!this.#begin) await this.#beginNow()
     let result: T
     let late: LateStatement | null

@@ -33,6 +33,7 @@ const raw = { getTypeParser: () => (value: unknown) => value }
 export class PgDriver<Client extends PgClient> implements PostgresDriver<Client> {
   readonly pooled = true
   prepare = true
+  pooler = false
   channel: string | null = null
   readonly source: object
   readonly #pool: PgPool<Client>
@@ -115,7 +116,7 @@ export class PgDriver<Client extends PgClient> implements PostgresDriver<Client>
   async transaction<T>(body: (session: DriverSession<Client>) => Promise<T>, own?: Client): Promise<T> {
     const client = own ?? (await this.#pool.connect())
     client.on('error', ignore)
-    const transaction = new PgTransaction(client, this.prepare)
+    const transaction = new PgTransaction(client, this.prepare, !this.pooler)
     let ringing: Promise<unknown> | null = null
     try {
       if (own && (await this.inTransaction(own))) {

@@ -30,6 +30,7 @@ export class PGliteDriver<Client extends PGliteClient> implements PostgresDriver
   readonly pooled = false
   readonly maxConnections = Number.POSITIVE_INFINITY
   prepare = false
+  pooler = false
   channel: string | null = null
   readonly source: object
   readonly #database: PGlite

@@ -48,6 +48,7 @@ export interface PostgresJs extends PostgresJsClient {
 export class PostgresJsDriver<Client extends PostgresJsClient> implements PostgresDriver<Client> {
   readonly pooled = true
   prepare = true
+  pooler = false
   channel: string | null = null
   readonly source: object
   readonly #sql: PostgresJs
