@@ -24,7 +24,7 @@ export type RelayTarget = EventPublisher & Partial<ConfirmingPublisher>
 /** Batches under way at a time: while the broker confirms one, the next is on its way. */
 export const RELAY_CONCURRENCY = 4
 /** Beside those. */
-const BATCHES_AHEAD = 4
+const BATCHES_AHEAD = 8
 /** A claim should find room, however small the batches are. */
 const LEAST_ROOM = 1_000
 /** A broker that only this process cannot reach must not keep the events from the others for ever. */

@@ -53,8 +53,8 @@ async function playRelay(client, { url, total, warm, batch }) {
   let cpu
   const outbox = createOutbox({
     store: postgresStore(pool),
-    poller: { batchSize: 500 },
-    dispatcher: { concurrency: 96, coldQueueSize: 2_000 },
+    poller: { batchSize: 1_000 },
+    dispatcher: { concurrency: 96, coldQueueSize: 4_000 },
     retention: { doneMs: 0 },
     logger: silentLogger,
     metrics: {
