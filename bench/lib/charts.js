@@ -1,5 +1,5 @@
 // The charts of a report, by file name; those of which nothing was measured are left out.
-import { millis, times } from './numbers.js'
+import { times } from './numbers.js'
 import { barChart, lineChart, shareChart } from './svg.js'
 
 export function chartsOf(rows) {
@@ -46,7 +46,7 @@ function latency(rows) {
   const shown = groups.filter(({ bars }) => bars.length > 0)
   if (shown.length === 0) return undefined
   const title = 'From the commit to the handler: in the same process (B4), in another (B13)'
-  return barChart({ title, yLabel: 'milliseconds (logarithmic)', groups: shown, log: true, format: millis })
+  return barChart({ title, yLabel: 'milliseconds (logarithmic)', groups: shown, log: true, format: short })
 }
 
 function relay(rows) {
@@ -78,3 +78,6 @@ function sidesOf(rows) {
     high: highest,
   }))
 }
+
+/** The unit is on the axis. */
+const short = (value) => String(Number(value.toPrecision(2)))
