@@ -55,7 +55,9 @@ export interface TypeFilter {
 
 /** True when no row can pass, so that nobody need look. */
 export function acceptsNothing(filter: TypeFilter): boolean {
-  return (filter.names.length === 0 && filter.prefixes.length === 0) || isAllPaused(filter)
+  const { names, prefixes, except = [] } = filter
+  const isLeftOut = (name: string) => except.includes(name.slice(name.indexOf('\x1f') + 1))
+  return (prefixes.length === 0 && names.every(isLeftOut)) || isAllPaused(filter)
 }
 
 export function isAllPaused({ except }: TypeFilter): boolean {

@@ -6,7 +6,7 @@ import type { WaitingRoom } from './waiting-room.js'
 
 const NO_LANES: readonly Lane[] = []
 
-/** Lets deliveries wait for their handlers as far as there is room. A type that found none is not claimed until there is. */
+/** Lets deliveries wait for their handlers as far as there is room. A type for which there is little is not claimed until there is more. */
 export class Admission {
   readonly #routes: Routes
   readonly #outcomes: Pick<Outcomes, 'left'>
@@ -31,8 +31,12 @@ export class Admission {
       this.#leaveOut(delivery.event.eventType, room)
       hasRoom = false
     }
-    if (hasRoom) for (const { room } of lanes) room.enter(delivery)
-    return hasRoom
+    if (!hasRoom) return false
+    for (const { room } of lanes) {
+      room.enter(delivery)
+      if (room.isCrowded) this.#leaveOut(delivery.event.eventType, room)
+    }
+    return true
   }
 
   dismiss(delivery: Delivery): void {

@@ -114,6 +114,10 @@ export class Routes {
     this.#filter = null
   }
 
+  get isLeavingOut(): boolean {
+    return this.#leftOut.length > 0
+  }
+
   /** Somebody has paused it, for all instances. */
   isPausedForAll(eventType: string): boolean {
     return this.#paused.length > 0 && (this.#paused.includes('*') || this.#paused.includes(eventType))

@@ -5,6 +5,9 @@ export const MOST_WAITING = 100
 /** Nor more payload than this; a batch of it is full. */
 export const MOST_BYTES = 8 * 1_048_576
 
+/** From this part on nothing more is claimed for it: what finds no room would have been claimed in vain. */
+const CROWDED = 3 / 4
+
 /** Who waits for a handler's turn, or is on the way there: bounded by events and by bytes. Nobody waits for room. */
 export class WaitingRoom {
   most: number
@@ -19,6 +22,11 @@ export class WaitingRoom {
 
   get isFull(): boolean {
     return this.#isClosed || this.#inside.size >= this.most || this.#bytes >= MOST_BYTES
+  }
+
+  /** The next claim would not find room for all that it brings. */
+  get isCrowded(): boolean {
+    return this.#inside.size >= this.most * CROWDED || this.#bytes >= MOST_BYTES * CROWDED
   }
 
   /** Room for a good part of a claim: otherwise each event that leaves would cost a claim. */

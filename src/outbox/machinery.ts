@@ -97,7 +97,7 @@ export class Machinery<Client> {
       createScope: settings.createScope,
       onDropped: (delivery) => this.#forget(delivery),
       onRoom: () => this.poller.hasRoom(),
-      onLaneRoom: () => this.poller.rescan(),
+      onLaneRoom: () => this.poller.takesMore(),
     })
     this.poller = new Poller({
       ...common,

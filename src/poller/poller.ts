@@ -56,6 +56,8 @@ export class Poller {
   #waitsForRoom = false
   /** A delayed row has come due. */
   #due = false
+  /** There was a look around while event types were left out, or should have been. */
+  #passedOver = false
   #sweepAt = 0
   /** When everything that was due had been looked at. */
   #dueSeenAt = Number.NEGATIVE_INFINITY
@@ -134,6 +136,13 @@ export class Poller {
     this.#sweepAt = 0
     this.#ordered.want()
     this.wake(null)
+  }
+
+  /** Event types that were left out can be taken again. Scans that took others have passed them. */
+  takesMore(): void {
+    if (this.#passedOver) this.rescan()
+    else this.wake(null)
+    this.#passedOver &&= this.#options.routes.isLeavingOut
   }
 
   /** The cold queue may have room for a batch again. */
@@ -232,7 +241,10 @@ export class Poller {
     this.#due = false
     if (sweep) this.#suspects = { plain: true, ordered: true }
     const accept = routes.filter()
-    if (acceptsNothing(accept)) {
+    const nothing = acceptsNothing(accept)
+    if (routes.isLeavingOut && (!nothing || sweep)) this.#passedOver = true
+    if (nothing) {
+      this.#due = due
       this.lastClaimAt = now
       return { taken: 0, complete: true }
     }
