@@ -122,7 +122,8 @@ describe('aftercommit work', () => {
       'the worker has stopped',
     ])
     expect(lines.indexOf('end 2')).toBeLessThan(lines.findIndex((line) => line.includes('has stopped')))
-    expect(lines.at(-1)).toBe('closed')
+    // A log line may come behind what was printed in the same turn.
+    expect(lines.slice(-2)).toContain('closed')
     await hasStatus(1, 2)
   })
 

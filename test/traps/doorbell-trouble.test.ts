@@ -114,8 +114,10 @@ describe('a doorbell that cannot ring', () => {
         for (let n = 0; n < count; n++) await tx.publish(event())
       })
       await until('it is rung', () => sent.some((text) => /notify/i.test(text)))
-      const order = sent.map((text) => /^\s*insert|^commit|notify/i.exec(text)?.[0].trim().toLowerCase())
-      expect(order).toEqual(['insert', 'commit', 'notify'])
+      const order = sent.map((text) =>
+        /^begin|^\s*insert|^commit|notify/i.exec(text)?.[0].trim().toLowerCase(),
+      )
+      expect(order).toEqual(['begin', 'insert', 'commit', 'notify'])
       expect(await rowsIn(pool)).toHaveLength(count)
     },
   )

@@ -86,7 +86,8 @@ describe('an event that is published last', () => {
         sent.length = 0
         await tx.publish(event('thing.happened', payload))
       })
-      expect(sent).toEqual(['begin', 'wait', 'insert', 'commit', 'wait'])
+      // Whether the BEGIN came before the body is a matter of when the client was ready again.
+      expect(sent.join(' ')).toMatch(/^(begin wait )?insert commit wait$/)
     }
     expect(client.query).toBe(query)
     expect(Object.hasOwn(client, 'query')).toBe(false)

@@ -14,7 +14,11 @@ const {
 const send = (message) => process.connected && process.send(message)
 
 process.on('uncaughtException', (error) => send({ problem: `uncaughtException: ${error?.stack ?? error}` }))
-process.on('unhandledRejection', (error) => send({ problem: `unhandledRejection: ${error?.stack ?? error}` }))
+process.on('unhandledRejection', (error) => {
+  // postgres.js asks each new connection for the server's types, and nobody holds the promise of that.
+  if (/typarray/.test(error?.query)) return
+  send({ problem: `unhandledRejection: ${error?.stack ?? error}` })
+})
 
 const line = (level) => (fields, msg) => send({ log: { level, msg, ...fields } })
 const logger = { debug: line('debug'), info: line('info'), warn: line('warn'), error: line('error') }
