@@ -117,14 +117,9 @@ export const figures = {
     title: 'Transactions with one publish, in a process that only publishes',
     xLabel: 'connections',
     series: [
-      {
-        name: 'publish',
-        sizes: BY_CONNECTIONS.map(([connections]) => connections),
-        measure: (context, connections) => {
-          const [, count] = BY_CONNECTIONS.find(([known]) => known === connections)
-          return write(context, { connections, count: count / size(1, 5) })
-        },
-      },
+      published(BY_CONNECTIONS, (context, connections, count) =>
+        write(context, { connections, count: count / size(1, 5) }),
+      ),
     ],
   }),
 
@@ -132,14 +127,7 @@ export const figures = {
     title: `Events in a transaction, ${CONNECTIONS} connections`,
     xLabel: 'events in a transaction',
     series: [
-      {
-        name: 'publish',
-        sizes: BY_EVENTS.map(([events]) => events),
-        measure: (context, events) => {
-          const [, count] = BY_EVENTS.find(([known]) => known === events)
-          return write(context, { events, count: count / size(1, 4) })
-        },
-      },
+      published(BY_EVENTS, (context, events, count) => write(context, { events, count: count / size(1, 4) })),
     ],
   }),
 }
@@ -149,4 +137,14 @@ function write(context, { connections = CONNECTIONS, count, ...job }) {
   return onEmpty(context, 'ours', (url) =>
     context.child({ role: 'write', side: 'ours', url, connections, warm, count, ...job }),
   )
+}
+
+/** `table`: sizes, and how many transactions each takes. */
+function published(table, measure) {
+  const counts = new Map(table)
+  return {
+    name: 'publish',
+    sizes: [...counts.keys()],
+    measure: (context, size) => measure(context, size, counts.get(size)),
+  }
 }

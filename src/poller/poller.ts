@@ -11,6 +11,7 @@ import { acceptsNothing, type ClaimedRow, type EventStore, type TypeFilter } fro
 import { Alarm } from './alarm.js'
 import { linkRuns, OrderedScan, RUN_LENGTH } from './ordered-scan.js'
 import { ScanFloor } from './scan-floor.js'
+import { Trials } from './trials.js'
 
 const RETRY_MS = [100, 500, 2_000, 5_000]
 /** Rows that come due one after the other are not claimed more often than this. */
@@ -22,8 +23,6 @@ const PATIENCE = 1 / 4
  * vacuumed make it slow. So many poll intervals are the most that it is put off.
  */
 const SWEEPING = { share: 1 / 20, mostIntervals: 4 }
-/** Most rows to try at a time of those whose owner vanished. */
-const MOST_TRIED = 32
 /** A row may commit a little after it came due. */
 const DUE_MARGIN_MS = 2_000
 
@@ -64,17 +63,12 @@ export class Poller {
   #failures = 0
   /** When a claim brought something, by the monotonic clock. */
   #broughtAt: number
-  /** Rows whose owner vanished are to be looked for. Each reason is a new object, so that no claim under way crosses it out. */
-  #suspects = { plain: true, ordered: true }
+  readonly #trials: Trials
   /** There is reason to look for events without a key. */
   #plain = true
   readonly #ordered = new OrderedScan()
   /** Events without a key have left it nothing last time. */
   #orderedTurn = false
-  /** Rows whose former owner vanished, while they are tried here. */
-  readonly #tried = new Set<Delivery>()
-  /** How many of them at a time: twice as many after each that did no harm, from one on in a new process. */
-  #mayTry = 1
   /** Monotonic time of the last claim that worked, or was not needed. */
   lastClaimAt: number
   #turnedAt: number
@@ -83,6 +77,7 @@ export class Poller {
     this.#options = options
     this.#floor = new ScanFloor(options.clock, options.store.capabilities.doorbell)
     this.#alarm = new Alarm(options.clock)
+    this.#trials = new Trials(options.leaseMs)
     this.lastClaimAt = options.clock.monotonic()
     this.#broughtAt = this.lastClaimAt
     this.#turnedAt = this.lastClaimAt
@@ -152,9 +147,7 @@ export class Poller {
 
   /** A row whose former owner vanished is through; when all of them are, the next ones may be tried. */
   triedEnded(delivery: Delivery): void {
-    if (!this.#tried.delete(delivery) || !this.#maySuspect(this.#options.clock.monotonic())) return
-    if (delivery.startedAt > 0) this.#mayTry = Math.min(this.#mayTry * 2, MOST_TRIED)
-    this.#suspects = { plain: true, ordered: true }
+    if (!this.#trials.end(delivery, this.#options.clock.monotonic())) return
     this.#ordered.want()
     this.wake(null)
   }
@@ -163,7 +156,7 @@ export class Poller {
   async poll(limit = this.#options.batchSize): Promise<number> {
     this.#sweepAt = 0
     // Nobody looks again when a group finds nothing.
-    this.#mayTry = 1
+    this.#trials.oneByOne()
     this.#ordered.want()
     return (await this.#claim(limit)).taken
   }
@@ -239,7 +232,7 @@ export class Poller {
     if (sweep) this.#sweepAt = now + pollIntervalMs
     const due = this.#alarm.rang() || this.#due
     this.#due = false
-    if (sweep) this.#suspects = { plain: true, ordered: true }
+    if (sweep) this.#trials.want()
     const accept = routes.filter()
     const nothing = acceptsNothing(accept)
     if (routes.isLeavingOut && (!nothing || sweep)) this.#passedOver = true
@@ -278,8 +271,8 @@ export class Poller {
     const asked = clock.monotonic()
     const scan = this.#floor.next(sweep)
     // Delayed rows are looked at when one is due, and once a second; in between only new ones.
-    const suspects = this.#suspects
-    const suspected = suspects.plain && this.#maySuspect(asked) ? this.#mayTry : 0
+    const suspects = this.#trials.wanted
+    const suspected = suspects.plain ? this.#trials.room(asked) : 0
     const freshOnly = !scan.trailing && !suspects.plain && !due
     this.#plain = false
     const result = await store
@@ -330,7 +323,7 @@ export class Poller {
     const { store, clock, cold, dispatcher, leaseMs, skipRecentMs } = this.#options
     while (this.#ordered.wanted) {
       const asked = clock.monotonic()
-      const suspects = this.#suspects
+      const suspects = this.#trials.wanted
       const result = await store
         .claimOrdered({
           ...this.#ordered.next(Math.min(limit, cold.room)),
@@ -339,7 +332,7 @@ export class Poller {
           runLength: RUN_LENGTH,
           maxBytes: Math.max(1, cold.roomBytes),
           accept,
-          suspects: suspects.ordered && this.#maySuspect(asked) ? 1 : 0,
+          suspects: suspects.ordered ? Math.min(1, this.#trials.room(asked)) : 0,
           skipRecentMs,
         })
         .catch((error) => {
@@ -360,15 +353,9 @@ export class Poller {
     return 0
   }
 
-  /** One at a time or one group, so that a crash has few culprits. What has run for a whole lease may hang, but does not kill. */
-  #maySuspect(now: number): boolean {
-    const { leaseMs } = this.#options
-    return [...this.#tried].every(({ startedAt }) => startedAt > 0 && now - startedAt >= leaseMs)
-  }
-
   /** No more for a group: what is left was in one that died, or alone when its process did. */
   #tryAlone(): void {
-    this.#mayTry = 1
+    this.#trials.oneByOne()
     this.#plain = true
     this.#wake()
   }
@@ -400,7 +387,7 @@ export class Poller {
       suspect: row.suspect,
       unroutable,
     })
-    if (row.suspect) this.#tried.add(delivery)
+    if (row.suspect) this.#trials.begin(delivery)
     return delivery
   }
 }
