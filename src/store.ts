@@ -103,6 +103,8 @@ export interface ClaimResult {
   readonly highSeq: number | null
   /** True when the scan saw everything there was; false when the limit or the bytes cut it short. */
   readonly complete: boolean
+  /** The same of delayed and retried rows alone; left out when that is not known. */
+  readonly dueComplete?: boolean
   /** Past the last row never tried that was taken: where a scan for more of them goes on. */
   readonly nextSeq: number
   /** How long until the next delayed row, of whatever type, is due; null when there is none or nobody looked. */

@@ -6,7 +6,7 @@ export const title = 'drain a backlog, rows deleted'
 
 export async function run(context) {
   const count = context.size(100_000, 40_000)
-  const size = { count, warm: count / 10 }
+  const size = { count, warm: count / 2 }
   const results = await inTurns(context, {
     ours: () => drain(context, 'ours', size),
     ...graphileSides('drain', (options) => drain(context, 'graphile', { ...size, options })),

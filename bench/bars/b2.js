@@ -7,7 +7,7 @@ export const title = 'drain a backlog, rows kept'
 /** We keep the finished rows (the default), graphile-worker deletes its own: it has no other way. */
 export async function run(context) {
   const count = context.size(100_000, 40_000)
-  const size = { count, warm: count / 10 }
+  const size = { count, warm: count / 2 }
   const results = await inTurns(context, {
     ours: () => drain(context, 'ours', { ...size, options: { keepRows: true } }),
     ...graphileSides('drain', (options) => drain(context, 'graphile', { ...size, options })),

@@ -6,13 +6,13 @@ export const title = 'business transaction + publish + handled, in one process'
 
 export async function run(context) {
   const load = (side, count, options) => {
-    const job = { role: 'load', side, connections: 16, warm: count / 10, count, handle: true, options }
+    const job = { role: 'load', side, connections: 16, warm: count / 4, count, handle: true, options }
     return onEmpty(context, side, (url) => context.child({ ...job, url }))
   }
-  const count = context.size(20_000, 6_000)
+  const count = context.size(40_000, 6_000)
   const results = await inTurns(context, {
     ours: () => load('ours', count),
-    ...graphileSides('load', (options) => load('graphile', context.size(5_000, 1_500), options)),
+    ...graphileSides('load', (options) => load('graphile', context.size(10_000, 1_500), options)),
     'ours, logging': () => load('ours', count, { defaultLogger: true }),
   })
   const what = 'transaction + publish + handled, 16 connections'

@@ -125,6 +125,31 @@ describe('Poller', () => {
     await stop()
   })
 
+  it('asks for new rows only while a backlog is worked off and no delayed row was left', async () => {
+    const { worker, clock, store, publish, stop } = world({ poller: { batchSize: 10 } })
+    const asked: boolean[] = []
+    const { claim } = store
+    Object.assign(store, {
+      claim: (request: Parameters<typeof claim>[0]) => {
+        asked.push(request.freshOnly === true)
+        return claim(request)
+      },
+    })
+    const handled: string[] = []
+    worker.on('a', 'note', (event) => void handled.push(event.eventId))
+    await publish(100)
+    await worker.start()
+    await clock.advance(100)
+    expect(handled).toHaveLength(100)
+    expect(asked.slice(0, 10)).toEqual([false, ...Array.from({ length: 9 }, () => true)])
+    asked.length = 0
+    await publish(30, 1_000)
+    await clock.advance(2_000)
+    expect(handled).toHaveLength(130)
+    expect(asked.slice(0, 2)).toEqual([false, false])
+    await stop()
+  })
+
   it('takes a delayed event when it is due, not an interval later', async () => {
     const { worker, clock, publish, stop } = world()
     const handled: number[] = []

@@ -303,7 +303,7 @@ export class Poller {
     this.#floor.scanned(result)
     if (result.hasOrdered ?? (sweep || due)) this.#ordered.want()
     if (!result.complete) this.#plain = true
-    if (!freshOnly) this.#lookedAtDue(result.complete, sweep, asked)
+    if (!freshOnly) this.#lookedAtDue(result.dueComplete ?? result.complete, sweep, asked)
     if (result.nextDueMs !== null) this.wakeIn(Math.max(MIN_WAIT_MS, result.nextDueMs))
     dispatcher.cold(result.rows.map((row) => this.#delivery(row, asked + leaseMs, false)))
     return { taken: result.rows.length, complete: result.complete }

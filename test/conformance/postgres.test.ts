@@ -7,7 +7,8 @@ import { storeConformance } from '../../src/testing/index.js'
 import { freshDatabase } from '../support/database.js'
 
 const runner = { describe, it, beforeEach, afterEach }
-const EMPTY = 'truncate outbox_event, outbox_event_instance, outbox_event_pause, outbox_event_inbox'
+const EMPTY =
+  'truncate outbox_event, outbox_event_instance, outbox_event_pause, outbox_event_inbox, outbox_event_range'
 const BROKEN = 'select 1/0'
 
 function onServer(server: 'newest' | 'oldest') {

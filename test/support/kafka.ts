@@ -6,6 +6,7 @@ import { freePort } from '../../scripts/private-server.mjs'
 import { kafkaBus, type PlatformaticClient } from '../../src/buses/kafka/index.js'
 import type { BuriedMessage, BusWorld, TestedBus } from '../../src/testing/bus-conformance/index.js'
 import { type BlindProxy, startBlindProxy } from './kafka-proxy.js'
+import { until } from './until.js'
 
 export type KafkaLibrary = 'kafkajs' | '@platformatic/kafka'
 
@@ -179,7 +180,7 @@ async function publishForeign(
 /** All that lies in the topic at this moment; nothing when there is none. */
 export async function readTopic(kafka: Kafka, topic: string) {
   const offsets = await asAdmin(kafka, async (admin) =>
-    (await admin.listTopics()).includes(topic) ? admin.fetchTopicOffsets(topic) : [],
+    (await admin.listTopics()).includes(topic) ? offsetsOf(admin, topic) : [],
   )
   const total = offsets.reduce((sum, { high, low }) => sum + Number(high) - Number(low), 0)
   const found: { key: string; value: Buffer; headers: Record<string, string>; partition: number }[] = []
@@ -203,6 +204,22 @@ export async function readTopic(kafka: Kafka, topic: string) {
   })
   await consumer.disconnect()
   return found
+}
+
+/** A topic that was just created may have no leader yet, or one that the client does not know. */
+async function offsetsOf(admin: Admin, topic: string) {
+  let offsets: Awaited<ReturnType<Admin['fetchTopicOffsets']>> = []
+  const hasLeader = async () => {
+    try {
+      offsets = await admin.fetchTopicOffsets(topic)
+      return true
+    } catch (error) {
+      if (!/LEADER/.test(String((error as { type?: unknown }).type))) throw error
+      return false
+    }
+  }
+  await until(hasLeader, { what: `${topic} has a leader` })
+  return offsets
 }
 
 type KafkajsMessage = Parameters<

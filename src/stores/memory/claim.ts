@@ -42,6 +42,10 @@ export function claim(database: MemoryDatabase, now: number, request: ClaimReque
       .sort((a, b) => a.seq - b.seq),
     highSeq: database.highSeq,
     complete: timed.length < room && fresh.length < room && chosen.length === wanted.length,
+    dueComplete:
+      timed.length < room &&
+      timed.length <= timedCount &&
+      chosen.length >= Math.min(wanted.length, request.limit),
     nextSeq: lastFresh ? lastFresh.seq + 1 : request.fromSeq,
     nextDueMs: nextDueMs(database, now),
     hasOrdered: database.ordered.size > 0,

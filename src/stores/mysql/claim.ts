@@ -145,12 +145,13 @@ export async function claim(
   }
   if (idle) return { ...told, rows: [], complete: acceptsNothing(request.accept), nextSeq: fromSeq }
   return connection.transaction(async (query) => {
-    const wanted = await lockEverything(sql, query, request)
+    const { wanted, dueComplete } = await lockEverything(sql, query, request)
     const picked = cut(wanted, request.maxBytes)
     return {
       ...told,
       rows: await lease(sql, query, picked, request, request.suspects === 1 ? SOLO : SOME),
       complete: wanted.length < limit && picked.length === wanted.length,
+      dueComplete: dueComplete && picked.length === wanted.length,
       nextSeq: behind(picked.filter(isUntried), fromSeq),
     }
   })
@@ -160,7 +161,7 @@ async function lockEverything(
   sql: ClaimStatements,
   query: Query,
   request: ClaimRequest,
-): Promise<readonly Candidate[]> {
+): Promise<{ wanted: readonly Candidate[]; dueComplete: boolean }> {
   const { limit } = request
   const accept = accepts(request.accept)
   const suspects: Candidate[] = []
@@ -180,7 +181,8 @@ async function lockEverything(
     left > 0 && timed.length === Math.ceil(room / 2)
       ? await lockTimed(sql, query, request, timed.length + left)
       : timed
-  return [...suspects, ...more, ...fresh]
+  const wanted = [...suspects, ...more, ...fresh]
+  return { wanted, dueComplete: timed.length < Math.ceil(room / 2) || wanted.length < limit }
 }
 
 function lockFresh(sql: ClaimStatements, query: Query, request: ClaimRequest, most: number) {

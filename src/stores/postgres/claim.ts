@@ -10,6 +10,7 @@ import {
 import { accepts, filterParams, knownParams } from './accepts.js'
 import { type Query, type Row, statement } from './driver.js'
 import type { Names } from './names.js'
+import type { Ranges } from './ranges.js'
 import { FRESH, ORDERED, TIMED } from './schema.js'
 
 /** Ends the token of a row whose former owner vanished: it is tried alone, and charged if it vanishes again. */
@@ -29,7 +30,9 @@ export const OUT = `event_id, seq, event_type, aggregate_type, aggregate_id, ten
 
 export const SIZE = 'coalesce(nullif(payload_size, 0), pg_column_size(payload), 0) as size'
 
-export function claimStatements(names: Names) {
+/** `ranged`: the schema has ranges. */
+export function claimStatements(names: Names, ranged: boolean) {
+  const free = ranged ? `and not seq <@ (select ${names.rangesTaken}())` : ''
   const due = 'available_at <= now() and locked_until is null'
   const stale = `available_at <= now() and (locked_until is null or locked_until < now())
       and created_at <= now() - $4::float8 * interval '1 ms' and not (${accepts(5)})`
@@ -37,7 +40,7 @@ export function claimStatements(names: Names) {
   const fresh = (limit: string) => `
   (select ctid, seq as fresh_seq, ${SIZE} from ${names.events} where ${FRESH} and seq >= $5::bigint
       and locked_until is null and ($6::float8 = 0 or created_at <= now() - $6::float8 * interval '1 ms')
-      and ${accepts(7)}
+      and ${accepts(7)} ${free}
     order by seq limit ${limit} for update skip locked)`
   const timed = (limit: string) => `
   (select ctid, null::bigint as fresh_seq, ${SIZE} from ${names.events} where ${TIMED} and ${due}
@@ -87,20 +90,24 @@ with suspect as materialized (
 )
 select ${OUT} from got
 union all -- the last row sums up: highest seq, whether nothing was left out, ms to the next one due, whether a key
-  -- has rows, last fresh seq
-select null, ${high}, null, null, null, null, null,
+  -- has rows, last fresh seq, whether there is a range whose holder vanished
+select null, ${high}, null, null,
+  -- delayed ones were left: they had their share, and everything was full, also of bytes
+  (select 'due' from room where (select count(*) from timed) >= (n + 1) / 2
+    and (select count(*) from picked) >= $3::int or (select max(total) from picked) > $4::float8),
+  null, null,
   (select case when picked.n < $3::int and picked.n = picked.taken then 1 else 0 end
      from (select count(*) as n, count(*) filter (where ${within}) as taken from picked) picked),
   null, null, null, null,
   (select date_part('epoch', available_at - now()) * 1000 from ${names.events}
     where ${TIMED} and available_at > now() and available_at < 'infinity' order by available_at limit 1),
   (select 1 from ${names.events} where ${ORDERED} order by ordering_key, seq limit 1),
-  (select max(fresh_seq) from picked where ${within}), null, null`),
+  (select max(fresh_seq) from picked where ${within}), ${ranged ? `(select 'expired' from ${names.ranges} where until < now() limit 1)` : 'null'}, null`),
     // $1 token, $2 lease ms, $3 limit, $4 older than ms, $5–$8 filter
     // Without the payload: nobody is going to read it.
     unroutable: statement(`
 with fresh as materialized (
-  select ctid from ${names.events} where ${FRESH} and ${stale} order by seq limit $3::int for update skip locked
+  select ctid from ${names.events} where ${FRESH} and ${stale} ${free} order by seq limit $3::int for update skip locked
 ), timed as materialized (
   select ctid from ${names.events} where ${TIMED} and ${stale}
    order by available_at limit $3::int - (select count(*) from fresh) for update skip locked
@@ -119,7 +126,12 @@ returning ${EVENT_COLUMNS.replace('e.payload::text', 'null::text').replace("enco
 
 type Statements = ReturnType<typeof claimStatements>
 
-export async function claim(sql: Statements, query: Query, request: ClaimRequest): Promise<ClaimResult> {
+export async function claim(
+  sql: Statements,
+  query: Query,
+  ranges: Ranges | null,
+  request: ClaimRequest,
+): Promise<ClaimResult> {
   const { token, leaseMs, limit, maxBytes, fromSeq, suspects, skipRecentMs } = request
   // While everything is paused nothing is looked at, however much waits.
   const idle = acceptsNothing(request.accept)
@@ -127,19 +139,28 @@ export async function claim(sql: Statements, query: Query, request: ClaimRequest
   const params = [token, leaseMs, most, maxBytes, fromSeq, skipRecentMs, ...filterParams(request.accept)]
   if (request.freshOnly && suspects === 0) {
     if (idle) return { rows: [], highSeq: null, complete: true, nextSeq: fromSeq, nextDueMs: null }
+    const ranged = await ranges?.claim(request)
+    if (ranged) return ranged
     const rows = inOrder((await query(sql.fresh, params)).map((row) => claimedRow(row, token)))
     let bytes = MAX_PAYLOAD_BYTES
     for (const row of rows) bytes += row.payloadSize
     const complete = rows.length < limit && bytes <= maxBytes
+    if (ranges && !complete) ranges.isBacklog = true
     const nextSeq = (rows.at(-1)?.seq ?? fromSeq - 1) + 1
     return { rows, highSeq: null, complete, nextSeq, nextDueMs: null }
   }
   const rows = await query(sql.claim, [...params, suspects, request.dueWithinMs ?? null])
   const summary = rows[rows.length - 1] as Row
+  // What they held are suspects now. One that somebody is at work on is left to the next claim.
+  if (summary[15] !== null && (await ranges?.expire()) && rows.length === 1) {
+    return claim(sql, query, ranges, request)
+  }
+  if (ranges && Number(summary[7]) !== 1) ranges.isBacklog = true
   return {
     rows: inOrder(rows.slice(0, -1).map((row) => claimedRow(row, row[16] as string))),
     highSeq: Number(summary[1]),
     complete: idle || Number(summary[7]) === 1,
+    dueComplete: idle || summary[4] === null,
     nextSeq: summary[14] === null ? fromSeq : Number(summary[14]) + 1,
     nextDueMs: summary[12] === null ? null : Number(summary[12]),
     hasOrdered: summary[13] !== null,

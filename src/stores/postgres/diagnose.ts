@@ -116,8 +116,8 @@ async function schemaCheck(query: Query, { store, names }: Subject): Promise<Ver
     const missing = pending.map(({ version, name }) => `${version} (${name})`)
     return problem(`The schema is old: without migration ${missing.join(', ')}.`, 'Run: aftercommit migrate')
   }
-  const { events, instances, pauses, inbox, sequence } = names
-  const lost = await query(tables, [[events, instances, pauses, inbox, sequence].join(' ')])
+  const { events, instances, pauses, inbox, ranges, sequence } = names
+  const lost = await query(tables, [[events, instances, pauses, inbox, ranges, sequence].join(' ')])
   if (lost.length > 0) {
     return problem(
       `Somebody has dropped ${some(lost.map(([name]) => String(name)))}.`,

@@ -13,8 +13,14 @@ const FILTER = `($1::int is null or status = $1::int)
    and ($3::text is null or event_type = $3::text) and ($4::bigint is null or seq > $4::bigint)
  order by seq limit $5::int`
 
-export function inspectStatements(names: Names) {
+/** `ranged`: the schema has ranges. */
+export function inspectStatements(names: Names, ranged: boolean) {
   const epoch = (column: string) => `date_part('epoch', e.${column}) * 1000`
+  // Of a row that was claimed with its range.
+  const ofRange = (column: string) =>
+    ranged
+      ? `(select s.${column} from ${names.ranges} s where ${FRESH} and e.locked_until is null and e.seq between s.first_seq and s.last_seq limit 1)`
+      : 'null'
   const dead = (columns: string) =>
     `select ${columns} from ${names.events} where ${DEAD} and ${FILTER} for update skip locked`
   return {
@@ -30,8 +36,9 @@ select (select count(*) from ${names.events} where ${FRESH})
   from (select count(*) as n, min(available_at) as due from ${names.events} where ${ORDERED} and status in (0, 2)) ordered
     left join ${names.instances} on true group by ordered.n, ordered.due`),
     list: statement(`
-select ${EVENT_COLUMNS}, status, failures::text, last_error, locked_by,
-  ${epoch('locked_until')}, date_part('epoch', case when isfinite(e.available_at) then e.available_at else e.created_at end) * 1000, ${epoch('created_at')}, ${epoch('done_at')}
+select ${EVENT_COLUMNS}, status, failures::text, last_error,
+  coalesce(locked_by, ${ofRange('token')}),
+  date_part('epoch', coalesce(locked_until, ${ofRange('until')})) * 1000, date_part('epoch', case when isfinite(e.available_at) then e.available_at else e.created_at end) * 1000, ${epoch('created_at')}, ${epoch('done_at')}
   from ${names.events} e where ${FILTER}`),
     // One with an ordering key goes to its tail: in its place it would be handled beside its successors. One that halted
     // its key has kept them waiting.

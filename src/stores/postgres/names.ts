@@ -10,6 +10,11 @@ export interface Names {
   /** What handlers have processed. */
   readonly inbox: string
   readonly migrations: string
+  /** Stretches of the sequence that an instance has claimed as a whole. */
+  readonly ranges: string
+  /** The function that tells which those are, and the one that adds to them. */
+  readonly rangesTaken: string
+  readonly takeRange: string
   /** The function by which SQL publishes. */
   readonly publish: string
   /** Prefix of index names, unquoted. */
@@ -27,6 +32,9 @@ export function namesOf(options: { schema?: string | undefined; table?: string |
     pauses: `${prefix}"${table}_pause"`,
     inbox: `${prefix}"${table}_inbox"`,
     migrations: `${prefix}"${table}_migration"`,
+    ranges: `${prefix}"${table}_range"`,
+    rangesTaken: `${prefix}"${table}_ranges_taken"`,
+    takeRange: `${prefix}"${table}_take_range"`,
     publish: `${prefix}"${publishRoutineOf(table)}"`,
     index: table,
     channel: options.schema === undefined ? table : `${options.schema}.${table}`.slice(0, 63),

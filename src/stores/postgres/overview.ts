@@ -10,7 +10,7 @@ const byIndex = statement(
 )
 
 /** Everything in one pass over what is pending or dead. Types first, then live leases by token. */
-export function overviewStatement({ events }: Names) {
+export function overviewStatement({ events, ranges }: Names, ranged: boolean) {
   const now = 'statement_timestamp()'
   const holder = `case when status <> 3 and locked_until > ${now} then locked_by end as holder`
   const due = 'greatest(available_at, created_at)'
@@ -29,7 +29,14 @@ with found as materialized (
   coalesce(greatest(0, date_part('epoch', clock_timestamp() - min(due))) * 1000, 0)
   from found group by event_type order by 2 desc, event_type limit ${MOST_TYPES})
 union all
-select holder, sum(n), null, null from found where holder is not null group by holder`)
+select holder, sum(n), null, null from found where holder is not null group by holder${
+    ranged
+      ? `
+union all
+select token, (select count(*) from ${events} where ${FRESH} and seq between first_seq and last_seq and locked_until is null),
+  null, null from ${ranges} where until > ${now}`
+      : ''
+  }`)
 }
 
 /** In a transaction of its own, so that it neither holds up the outbox's connections nor leaves settings behind. */

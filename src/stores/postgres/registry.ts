@@ -5,14 +5,18 @@ import type { Names } from './names.js'
 /** Keeps the counters of instances that are long gone. */
 const FORMER = '(former instances)'
 
-export function registryStatements(names: Names) {
+/** `ranged`: the schema has ranges. */
+export function registryStatements(names: Names, ranged: boolean) {
+  const flag = ranged
+    ? { column: ', ranges', value: ', true', update: ', ranges = true' }
+    : { column: '', value: '', update: '' }
   return {
     heartbeat: statement(`
-with beat as (insert into ${names.instances} (id, host, pid, version, handlers, accept, done, failed, dead)
-values ($1::text, $2::text, $3::int, $4::text, $5::text::json, $6::text::json, $7::bigint, $8::bigint, $9::bigint)
+with beat as (insert into ${names.instances} (id, host, pid, version, handlers, accept, done, failed, dead${flag.column})
+values ($1::text, $2::text, $3::int, $4::text, $5::text::json, $6::text::json, $7::bigint, $8::bigint, $9::bigint${flag.value})
 on conflict (id) do update set handlers = excluded.handlers, accept = excluded.accept, done = excluded.done,
   failed = excluded.failed, dead = excluded.dead, last_seen_at = clock_timestamp(),
-  stopped_at = case when $10::int = 1 then clock_timestamp() end)
+  stopped_at = case when $10::int = 1 then clock_timestamp() end${flag.update})
 select event_type from ${names.pauses} order by event_type`),
     seen: statement(`
 select id, host, pid, version, handlers::text, accept::text, done, failed, dead,

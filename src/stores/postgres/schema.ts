@@ -23,6 +23,7 @@ export function migrationsFor(names: Names): readonly Migration[] {
   return [
     { version: 1, name: 'events, instances, pauses and inbox', sql: tables(names) },
     { version: 2, name: 'publishing by SQL', sql: publishFunction(names) },
+    { version: 3, name: 'claims by ranges', sql: ranges(names) },
   ].map(({ version, name, sql }) => ({
     version,
     name,
@@ -113,6 +114,60 @@ create table if not exists ${names.inbox} (
 );`
 }
 
+/**
+ * Whoever claims row by row keeps out of ranges, and whoever adds a range sees the leases of rows: each looks, by a new
+ * snapshot, when it has the lock, and keeps that until its claim is committed. Adding one does not wait: rows can be
+ * claimed one by one instead.
+ */
+function ranges({ ranges, rangesTaken, takeRange, events, instances, sequence }: Names): string {
+  const lock = `(181182::bigint << 32) + '${ranges}'::regclass::oid::bigint`
+  const all = `select coalesce(range_agg(int8range(s.first_seq, s.last_seq, '[]')), '{}') from ${ranges} s`
+  const isolated = `current_setting('transaction_isolation') <> 'read committed'`
+  return `
+create table if not exists ${ranges} (
+  token text collate "C" primary key,
+  first_seq bigint not null,
+  last_seq bigint not null,
+  until timestamptz not null
+) with (fillfactor = 50);
+-- whether the instance keeps out of ranges
+alter table ${instances} add column if not exists ranges boolean not null default false;
+create or replace function ${rangesTaken}() returns int8multirange language plpgsql as $aftercommit$
+begin
+  if ${isolated} then
+    raise exception 'aftercommit: claims need READ COMMITTED' using errcode = '25001',
+      hint = 'alter role … set default_transaction_isolation = ''read committed''';
+  end if;
+  perform pg_advisory_xact_lock_shared(${lock});
+  return (${all});
+end $aftercommit$;
+create or replace function ${takeRange}(claimer text, from_seq bigint, width bigint, lease_ms float8)
+returns table (first_seq bigint, last_seq bigint) language plpgsql as $aftercommit$
+declare
+  others int8multirange;
+  low bigint;
+  high bigint;
+begin
+  if ${isolated} or not pg_try_advisory_xact_lock(${lock}) then
+    return;
+  end if;
+  -- of an older version, which would not see it
+  if exists (select 1 from ${instances} i where not i.ranges and i.stopped_at is null and i.pid > 0
+      and i.last_seen_at > clock_timestamp() - interval '2 minutes') then
+    return;
+  end if;
+  others := (${all});
+  low := (select e.seq from ${events} e where ${FRESH} and e.seq >= from_seq and e.locked_until is null
+    and not e.seq <@ others order by e.seq limit 1);
+  if low is null or low + 2 * width > (select s.last_value from ${sequence} s) then
+    return;
+  end if;
+  high := least(low + width - 1, (select min(s.first_seq) - 1 from ${ranges} s where s.first_seq > low));
+  insert into ${ranges} values (claimer, low, high, clock_timestamp() + lease_ms * interval '1 ms');
+  return query select low, high;
+end $aftercommit$;`
+}
+
 /** For writers in any language, triggers and scripts; what it may be given is docs/table-contract.md. */
 function publishFunction({ publish, events, sequence, channel }: Names): string {
   return `
@@ -186,9 +241,14 @@ export async function migrate<Client>(
 
 /** What migrate() would apply; all of them when nothing is there yet. */
 export async function pendingMigrations(query: Query, names: Names): Promise<readonly Migration[]> {
-  const [found] = await query(statement('select to_regclass($1::text)::text'), [names.migrations])
-  const isThere = typeof found?.[0] === 'string'
-  const rows = isThere ? await query(statement(`select version from ${names.migrations}`), []) : []
+  const rows = (await isThere(query, names.migrations))
+    ? await query(statement(`select version from ${names.migrations}`), [])
+    : []
   const applied = new Set(rows.map((row) => Number(row[0])))
   return migrationsFor(names).filter(({ version }) => !applied.has(version))
+}
+
+export async function isThere(query: Query, table: string): Promise<boolean> {
+  const [found] = await query(statement('select to_regclass($1::text)::text'), [table])
+  return typeof found?.[0] === 'string'
 }

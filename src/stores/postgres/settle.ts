@@ -2,20 +2,27 @@ import { sanitizeText } from '../../core/text.js'
 import type { Claim, Settlement } from '../../store.js'
 import { type Query, statement } from './driver.js'
 import type { Names } from './names.js'
+import type { Ranges } from './ranges.js'
 
 export function settleStatements(names: Names) {
   const mine = `event_id = any(string_to_array($1::text, E'\\x1e')) and locked_by = $2::text and status in (0, 2)`
   // One row comes back: how many were settled, and which, but only when some were not.
   const report = `select count(*), case when count(*) < $3::int then string_agg(event_id, E'\\x1e') end from settled`
+  const remove = `delete from ${names.events}`
+  const keep = `update ${names.events} set status = 1, done_at = now(), locked_by = null, locked_until = null`
+  // The same of a range, whose rows have no lease of their own unless it ran out; $4: it ends with these.
+  const ranged = `event_id = any(string_to_array($1::text, E'\\x1e')) and status in (0, 2) and (locked_by = $2::text
+    or locked_by is null and status = 0 and (select exists (select 1 from ${names.ranges} where token = $2::text)))`
+  const ended = `delete from ${names.ranges} where token = $2::text and $4::int = 1`
+  const plain = (write: string) =>
+    statement(`with settled as (${write} where ${mine} returning event_id) ${report}`)
+  const ofRange = (write: string) =>
+    statement(`with settled as (${write} where ${ranged} returning event_id), ended as (${ended}) ${report}`)
   return {
-    remove: statement(
-      `with settled as (delete from ${names.events} where ${mine} returning event_id) ${report}`,
-    ),
-    done: statement(`
-with settled as (
-  update ${names.events} set status = 1, done_at = now(), locked_by = null, locked_until = null
-   where ${mine} returning event_id)
-${report}`),
+    remove: plain(remove),
+    done: plain(keep),
+    removeRange: ofRange(remove),
+    doneRange: ofRange(keep),
     others: statement(`
 with s as materialized (
   select * from json_to_recordset($1::text::json) as s(id text, token text, status int, delay float8, error text,
@@ -63,11 +70,13 @@ const SEPARATOR = '\x1e'
 export async function settleIfLeased(
   sql: Statements,
   query: Query,
+  ranges: Ranges,
   settlements: readonly Settlement[],
   keepDone: boolean,
 ): Promise<ReadonlySet<string>> {
   const done = new Map<string, string[]>()
   const others: string[] = []
+  await ranges.toLeases(settlements.filter((settlement) => settlement.outcome !== 'done'))
   for (const settlement of settlements) {
     if (settlement.outcome !== 'done') others.push(JSON.stringify(otherOf(settlement)))
     else if (settlement.eventId.includes(SEPARATOR)) others.push(JSON.stringify(doneOf(settlement)))
@@ -78,8 +87,15 @@ export async function settleIfLeased(
     }
   }
   const settled = new Set<string>()
+  const ended = new Set<string>()
   for (const [token, ids] of done) {
-    const [row] = await query(keepDone ? sql.done : sql.remove, [ids.join(SEPARATOR), token, ids.length])
+    const params = [ids.join(SEPARATOR), token, ids.length]
+    const isRange = ranges.holds(token)
+    const isLast = isRange && ranges.endsWith(token, ids.length)
+    if (isLast) ended.add(token)
+    const [row] = isRange
+      ? await query(keepDone ? sql.doneRange : sql.removeRange, [...params, isLast ? 1 : 0])
+      : await query(keepDone ? sql.done : sql.remove, params)
     const some = row?.[1] as string | null | undefined
     const which = Number(row?.[0]) === ids.length ? ids : some ? some.split(SEPARATOR) : []
     for (const id of which) settled.add(id)
@@ -87,6 +103,8 @@ export async function settleIfLeased(
   if (others.length > 0) {
     for (const row of await query(sql.others, [`[${others.join(',')}]`])) settled.add(row[0] as string)
   }
+  // Not before all of them are written: until then they may be written again.
+  for (const [token, ids] of done) await ranges.settled(token, ids.length, ended.has(token))
   return settled
 }
 
@@ -114,9 +132,11 @@ function otherOf(settlement: Exclude<Settlement, { outcome: 'done' }>): object {
 export async function renewIfLeased(
   sql: Statements,
   query: Query,
+  ranges: Ranges,
   claims: readonly Claim[],
   leaseMs: number,
 ): Promise<ReadonlySet<string>> {
+  await ranges.toLeases(claims)
   const pairs = claims.map(({ eventId: id, token }) => ({ id, token }))
   const rows = await query(sql.renew, [JSON.stringify(pairs), leaseMs])
   return new Set(rows.map((row) => row[0] as string))

@@ -39,8 +39,9 @@ import * as ordering from './ordered.js'
 import * as overviewing from './overview.js'
 import { pauseStatements } from './pauses.js'
 import { Pruner } from './prune.js'
+import { Ranges } from './ranges.js'
 import * as registry from './registry.js'
-import { migrate, migrationsFor, pendingMigrations } from './schema.js'
+import { isThere, migrate, migrationsFor, pendingMigrations } from './schema.js'
 import * as settling from './settle.js'
 
 export interface PostgresStoreOptions {
@@ -71,6 +72,8 @@ export class PostgresStore<Client> implements EventStore<Client> {
   readonly #doorbell: Doorbell
   readonly #done: Pruner
   readonly #marks: Pruner
+  readonly #ranges: Ranges
+  #hasRanges: Promise<boolean> | null = null
   readonly #sql
   /** How many connections it holds. */
   #opened = 0
@@ -103,14 +106,15 @@ export class PostgresStore<Client> implements EventStore<Client> {
     }
     this.#done = new Pruner(this.#pool, this.#names.events, 'done_at', 'status = 1')
     this.#marks = new Pruner(this.#pool, this.#names.inbox, 'processed_at')
+    this.#ranges = new Ranges(this.#names, { claim: this.#claim, settle: this.#settle })
     this.#sql = {
       ...appending.appendStatements(this.#names),
-      claims: claiming.claimStatements(this.#names),
+      claims: this.#either((ranged) => claiming.claimStatements(this.#names, ranged)),
       ordered: ordering.orderedStatements(this.#names),
       settles: settling.settleStatements(this.#names),
-      registry: registry.registryStatements(this.#names),
-      inspect: inspecting.inspectStatements(this.#names),
-      overview: overviewing.overviewStatement(this.#names),
+      registry: this.#either((ranged) => registry.registryStatements(this.#names, ranged)),
+      inspect: this.#either((ranged) => inspecting.inspectStatements(this.#names, ranged)),
+      overview: this.#either((ranged) => overviewing.overviewStatement(this.#names, ranged)),
       pauses: pauseStatements(this.#names),
       inbox: inboxStatements(this.#names),
     }
@@ -129,6 +133,8 @@ export class PostgresStore<Client> implements EventStore<Client> {
       throw new PoolTooSmallError(this.#driver.maxConnections, taken + own + 1)
     }
     await this.#checkMigrated()
+    this.#hasRanges = null
+    await this.#isRanged()
     this.#opened = own
     reserved.set(this.#driver.source, taken + own)
     this.#events = events
@@ -160,8 +166,10 @@ export class PostgresStore<Client> implements EventStore<Client> {
     this.#events = null
   }
 
-  migrate(): Promise<readonly number[]> {
-    return migrate(this.#driver, this.#names)
+  async migrate(): Promise<readonly number[]> {
+    const applied = await migrate(this.#driver, this.#names)
+    this.#hasRanges = null
+    return applied
   }
 
   migrations(): readonly Migration[] {
@@ -211,36 +219,37 @@ export class PostgresStore<Client> implements EventStore<Client> {
       : new CommitUnknownError(new TransactionEndedError())
   }
 
-  claim(request: ClaimRequest) {
-    return claiming.claim(this.#sql.claims, this.#claim, request)
+  async claim(request: ClaimRequest) {
+    const ranges = (await this.#isRanged()) ? this.#ranges : null
+    return claiming.claim(await this.#sql.claims(), this.#claim, ranges, request)
   }
 
   claimOrdered(request: OrderedClaimRequest) {
     return ordering.claimOrdered(this.#sql.ordered, this.#claim, request)
   }
 
-  claimUnroutable(request: UnroutableRequest) {
-    return claiming.claimUnroutable(this.#sql.claims, this.#claim, request)
+  async claimUnroutable(request: UnroutableRequest) {
+    return claiming.claimUnroutable(await this.#sql.claims(), this.#claim, request)
   }
 
   settleIfLeased(settlements: readonly Settlement[], keepDone: boolean) {
-    return settling.settleIfLeased(this.#sql.settles, this.#settle, settlements, keepDone)
+    return settling.settleIfLeased(this.#sql.settles, this.#settle, this.#ranges, settlements, keepDone)
   }
 
   renewIfLeased(claims: readonly Claim[], leaseMs: number) {
-    return settling.renewIfLeased(this.#sql.settles, this.#settle, claims, leaseMs)
+    return settling.renewIfLeased(this.#sql.settles, this.#settle, this.#ranges, claims, leaseMs)
   }
 
   async ring(ring: Ring): Promise<void> {
     if (this.capabilities.doorbell) await this.#doorbell.ring(ring)
   }
 
-  heartbeat(instance: InstanceRecord, stopped: boolean) {
-    return registry.heartbeat(this.#sql.registry, this.#doorbell.query, instance, stopped)
+  async heartbeat(instance: InstanceRecord, stopped: boolean) {
+    return registry.heartbeat(await this.#sql.registry(), this.#doorbell.query, instance, stopped)
   }
 
-  overview() {
-    return overviewing.overview(this.#sql.overview, this.#driver).catch(this.#explain)
+  async overview() {
+    return overviewing.overview(await this.#sql.overview(), this.#driver).catch(this.#explain)
   }
 
   /** With other limits than the usual ones: for tests. */
@@ -259,25 +268,31 @@ export class PostgresStore<Client> implements EventStore<Client> {
     return diagnosing.diagnose(subject, limits)
   }
 
-  instances(seenWithinMs: number) {
-    return registry.instances(this.#sql.registry, this.#settle, seenWithinMs)
+  async instances(seenWithinMs: number) {
+    return registry.instances(await this.#sql.registry(), this.#settle, seenWithinMs)
   }
 
-  stats() {
-    return inspecting.stats(this.#sql.inspect, this.#settle)
+  async stats() {
+    return inspecting.stats(await this.#sql.inspect(), this.#settle)
   }
 
-  list(filter: EventFilter) {
-    return inspecting.list(this.#sql.inspect, this.#pool, filter)
+  async list(filter: EventFilter) {
+    return inspecting.list(await this.#sql.inspect(), this.#pool, filter)
   }
 
   async retryDead(filter: EventFilter): Promise<readonly string[]> {
-    const rows = await this.#pool(this.#sql.inspect.retry, inspecting.filterParams(filter, EVERYTHING))
+    const rows = await this.#pool(
+      (await this.#sql.inspect()).retry,
+      inspecting.filterParams(filter, EVERYTHING),
+    )
     return rows.map((row) => row[0] as string)
   }
 
   async discardDead(filter: EventFilter): Promise<readonly string[]> {
-    const rows = await this.#pool(this.#sql.inspect.discard, inspecting.filterParams(filter, EVERYTHING))
+    const rows = await this.#pool(
+      (await this.#sql.inspect()).discard,
+      inspecting.filterParams(filter, EVERYTHING),
+    )
     return rows.map((row) => row[0] as string)
   }
 
@@ -286,7 +301,7 @@ export class PostgresStore<Client> implements EventStore<Client> {
   }
 
   async pruneInstances(olderThanMs: number): Promise<void> {
-    await this.#settle(this.#sql.registry.prune, [olderThanMs])
+    await this.#settle((await this.#sql.registry()).prune, [olderThanMs])
   }
 
   async paused(): Promise<readonly string[]> {
@@ -312,6 +327,26 @@ export class PostgresStore<Client> implements EventStore<Client> {
 
   pruneProcessed(olderThanMs: number, limit: number, signal?: AbortSignal) {
     return this.#marks.prune(olderThanMs, limit, signal)
+  }
+
+  /** Statements for a schema with ranges, and for one that a newer version has not migrated yet. */
+  #either<T>(build: (ranged: boolean) => T): () => Promise<T> {
+    const known = new Map<boolean, T>()
+    return async () => {
+      const ranged = await this.#isRanged()
+      const sql = known.get(ranged) ?? build(ranged)
+      known.set(ranged, sql)
+      return sql
+    }
+  }
+
+  /** Looked up once, and again when the store is opened. */
+  #isRanged(): Promise<boolean> {
+    this.#hasRanges ??= isThere(this.#pool, this.#names.ranges).catch((error) => {
+      this.#hasRanges = null
+      throw error
+    })
+    return this.#hasRanges
   }
 
   readonly #pool: Query = (sql, params) => this.#driver.query(sql, params).catch(this.#explain)

@@ -107,7 +107,7 @@ export async function claim(
   const look = await connections.read((db) =>
     run(sql, db, { ...request, limit: Math.min(limit, 1) }, filter, false),
   )
-  if (look.found === 0) return { ...look.result, complete: idle || limit > 0 }
+  if (look.found === 0) return { ...look.result, complete: idle || limit > 0, dueComplete: idle || limit > 0 }
   const { result } = await connections.write(
     (db) => run(sql, db, { ...request, limit }, filter, true),
     'fleeting',
@@ -166,7 +166,13 @@ const claimEverything: Run = (sql, db, request, filter, takes) => {
     takes && lost.length + timed.length === 0 ? freshRange(sql, db, request, filter, now) : undefined
   if (range) {
     const rows = leaseRange(sql.lease, db, { ...request, suspects: 0 }, now, range)
-    const result = { rows, ...seen, complete: rows.length < limit, nextSeq: range.last + 1 }
+    const result = {
+      rows,
+      ...seen,
+      complete: rows.length < limit,
+      dueComplete: true,
+      nextSeq: range.last + 1,
+    }
     return { found: rows.length, result }
   }
   const fresh = room > 0 ? pickFresh(sql, db, request, filter, now, room) : []
@@ -179,6 +185,7 @@ const claimEverything: Run = (sql, db, request, filter, takes) => {
     rows: takes ? lease(sql.lease, db, { ...request, isGroup: suspects > 1 }, now, chosen.map(seqOf)) : [],
     ...seen,
     complete: wanted.length < limit && wanted.length === chosen.length,
+    dueComplete: timed.length < room && timedCount === timed.length && wanted.length === chosen.length,
     nextSeq: lastFresh && takes ? lastFresh.seq + 1 : request.fromSeq,
   }
   return { found: wanted.length, result }

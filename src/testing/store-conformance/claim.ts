@@ -71,6 +71,20 @@ export const claim: Theme = {
       assert.equal((await h.claimResult()).complete, true)
     })
 
+    test('says whether it saw all delayed rows, where it knows, however many new ones it left', async (h) => {
+      const knows = async (limit: number, maxBytes?: number) => {
+        const { rows, dueComplete } = await h.claimResult({ limit, ...(maxBytes ? { maxBytes } : {}) })
+        await h.settle(rows.map((row) => (row.attempts > 0 ? retry(row, { attempts: 0 }) : release(row))))
+        return dueComplete ?? 'unknown'
+      }
+      await h.appendFree(3)
+      await h.settle((await h.claim()).map((row) => retry(row)))
+      await h.appendFree(20)
+      assert.ok([true, 'unknown'].includes(await knows(10)))
+      assert.ok([false, 'unknown'].includes(await knows(4)))
+      assert.ok([false, 'unknown'].includes(await knows(10, 20)))
+    })
+
     test('tells the highest seq drawn so far', async (h) => {
       const { seqs } = await h.append([{}, {}])
       const highest = Math.max(...seqs.values())

@@ -7,6 +7,7 @@ import { filters } from './filters.js'
 import { inbox } from './inbox.js'
 import { inspect } from './inspect.js'
 import { interleavings } from './interleavings.js'
+import { largeClaims } from './large-claims.js'
 import type { StoreConformanceOptions } from './options.js'
 import { ordering } from './ordering.js'
 import { orderingDead } from './ordering-dead.js'
@@ -38,6 +39,7 @@ const THEMES: readonly Theme[] = [
   roundTrip,
   transactions,
   claim,
+  largeClaims,
   filters,
   suspects,
   settle,
