@@ -49,11 +49,15 @@ function runSuite(node, without, which) {
   console.log(`\n── Node ${stdout.trim()} ──`)
   const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'aftercommit-test-'))
   const report = path.join(folder, 'report.json')
+  const errors = path.join(folder, 'errors.txt')
   const reporters = ['--reporter=default', '--reporter=json', `--outputFile.json=${report}`]
+  reporters.push(`--reporter=${path.join(root, 'scripts', 'stray-errors.mjs')}`)
   const exclude = without.flatMap((files) => ['--exclude', files])
   const args = [vitest, 'run', ...reporters, ...exclude, ...process.argv.slice(2)]
-  const status = run(node, args, { AFTERCOMMIT_RUN: which })
+  const status = run(node, args, { AFTERCOMMIT_RUN: which, STRAY_ERRORS: errors })
   count(report, status, stdout.trim())
+  if (fs.existsSync(errors))
+    failures.push(`- Node ${stdout.trim()}, outside of any test:\n  ${fs.readFileSync(errors, 'utf8')}`)
   fs.rmSync(folder, { recursive: true, force: true })
 }
 

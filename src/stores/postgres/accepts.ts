@@ -19,6 +19,10 @@ export const accepts = (n: number) => {
       or (E'\\x1f' || aggregate_type || E'\\x1f' || event_type) ^@ any(${list(n + 2, 'text')}) then 2147483647 else -1 end))`
 }
 
+/** The same of a filter that is only names of one version. Two parameters from $n on. */
+export const acceptsNames = (n: number) =>
+  `version <= $${n + 1}::int and event_type = any((select string_to_array($${n}::text, E'\\x1e'))::text[])`
+
 const SEPARATOR = '\x1e'
 /** Between an aggregate type and an event type. */
 const BOUND = '\x1f'
@@ -35,6 +39,12 @@ export function filterParams(filter: TypeFilter): Param[] {
     versions: [...paused.map(() => -1), ...filter.versions],
     prefixes: filter.prefixes,
   })
+}
+
+/** Of what `filterParams` returned, what `acceptsNames` needs; null when the filter is more than that. */
+export function nameParams(params: readonly Param[]): Param[] | null {
+  const [names, , prefixes, version] = params as [string, string, string, number]
+  return version >= 0 && prefixes === '' && !names.includes(BOUND) ? [names, version] : null
 }
 
 /** Without regard to what is paused. */

@@ -7,11 +7,11 @@ import {
   type ClaimResult,
   type UnroutableRequest,
 } from '../../store.js'
-import { accepts, filterParams, knownParams } from './accepts.js'
-import { type Query, type Row, statement } from './driver.js'
+import { accepts, acceptsNames, filterParams, knownParams, nameParams } from './accepts.js'
+import { type Param, type Query, type Row, statement } from './driver.js'
 import type { Names } from './names.js'
 import type { Ranges } from './ranges.js'
-import { FRESH, ORDERED, TIMED } from './schema.js'
+import { FRESH, ORDERED, rangeLock, TIMED } from './schema.js'
 
 /** Ends the token of a row whose former owner vanished: it is tried alone, and charged if it vanishes again. */
 export const SOLO = ':solo'
@@ -32,16 +32,23 @@ export const SIZE = 'coalesce(nullif(payload_size, 0), pg_column_size(payload), 
 
 /** `ranged`: the schema has ranges. */
 export function claimStatements(names: Names, ranged: boolean) {
-  const free = ranged ? `and not seq <@ (select ${names.rangesTaken}())` : ''
+  // The lock comes first: what is looked at afterwards stays true until the claim is committed.
+  const ranges = `pg_sequence_last_value('${names.rangeCount}'::regclass)`
+  const unlessNone = (n: number) =>
+    `(select case when pg_advisory_xact_lock_shared(${rangeLock(names)}) is not null and ${ranges} = $${n}::bigint
+      then '{}'::int8multirange else ${names.rangesTaken}() end)`
+  const notIn = (taken: string) => (ranged ? `and not seq <@ ${taken}` : '')
   const due = 'available_at <= now() and locked_until is null'
   const stale = `available_at <= now() and (locked_until is null or locked_until < now())
       and created_at <= now() - $4::float8 * interval '1 ms' and not (${accepts(5)})`
   const high = `(select case when is_called then last_value else 0 end from ${names.sequence})`
-  const fresh = (limit: string) => `
+  const fresh = (limit: string, accepted: string, taken: string) => `
   (select ctid, seq as fresh_seq, ${SIZE} from ${names.events} where ${FRESH} and seq >= $5::bigint
       and locked_until is null and ($6::float8 = 0 or created_at <= now() - $6::float8 * interval '1 ms')
-      and ${accepts(7)} ${free}
+      and ${accepted} ${notIn(taken)}
     order by seq limit ${limit} for update skip locked)`
+  const sized = (from: string) =>
+    `select ctid, fresh_seq, size, sum(size) over (rows unbounded preceding) as total from ${from}`
   const timed = (limit: string) => `
   (select ctid, null::bigint as fresh_seq, ${SIZE} from ${names.events} where ${TIMED} and ${due}
       and available_at > coalesce(now() - $12::float8 * interval '1 ms', '-infinity') and ${accepts(7)}
@@ -49,19 +56,21 @@ export function claimStatements(names: Names, ranged: boolean) {
   // One that is tried alone may have been a suspect before.
   const suspect = `locked_until < now() and ($11::int = 1 or right(locked_by, ${SOLO.length}) not in ('${SOLO}', '${SOME}'))`
   const within = 'total <= $4::float8 or total = size'
+  const claimFresh = (accepted: string, count: number) =>
+    statement(`
+update ${names.events} e set locked_by = $1::text, locked_until = now() + $2::float8 * interval '1 ms'
+ where e.ctid = any(array(
+   select ctid from (${sized(`${fresh('$3::int', accepted, unlessNone(count))} every`)}) sized where ${within}))
+returning ${EVENT_COLUMNS}`)
   return {
     // Only rows never tried; nothing is summed up.
-    // $1 token, $2 lease ms, $3 limit, $4 most bytes, $5 from seq, $6 skip recent ms, $7–$10 filter
-    fresh: statement(`
-with fresh as materialized (${fresh('$3::int')})
-update ${names.events} e set locked_by = $1::text, locked_until = now() + $2::float8 * interval '1 ms'
- where e.ctid = any(case when (select sum(size) from fresh) <= $4::float8 then array(select ctid from fresh) else array(
-   select ctid from (select ctid, size, sum(size) over (rows unbounded preceding) as total from fresh) sized
-    where ${within}) end)
-returning ${EVENT_COLUMNS}`),
-    // Everything that is due. $1–$10 as above, $11 suspects, $12 came due within ms
+    // $1 token, $2 lease ms, $3 limit, $4 most bytes, $5 from seq, $6 skip recent ms, $7 and $8 names, or $7–$10 filter;
+    // $9 or $11 how many ranges there had been when there was none
+    freshNames: claimFresh(acceptsNames(7), 9),
+    fresh: claimFresh(accepts(7), 11),
+    // Everything that is due. $1–$6 as above, $7–$10 filter, $11 suspects, $12 came due within ms
     claim: statement(`
-with suspect as materialized (
+with ${ranged ? `taken as materialized (select ${names.rangesTaken}() as seqs), ` : ''}suspect as materialized (
   (select ctid, null::bigint as fresh_seq, ${SIZE} from ${names.events}
     where ${FRESH} and ${suspect} and ${accepts(7)}
     order by seq limit least($11::int, $3::int) for update skip locked)
@@ -72,14 +81,13 @@ with suspect as materialized (
 ), room as materialized (
   select $3::int - (select count(*) from suspect) - (select count(*) from suspect_timed) as n
 ), timed as materialized (${timed('limit (select (n + 1) / 2 from room)')}
-), fresh as materialized (${fresh('(select n from room) - (select count(*) from timed)')}
+), fresh as materialized (${fresh('(select n from room) - (select count(*) from timed)', accepts(7), '(select seqs from taken)')}
 ), timed_more as materialized ( -- what the fresh ones left
   ${timed(`offset (select count(*) from timed)
     limit (select n from room) - (select count(*) from timed) - (select count(*) from fresh)`)}
 ), picked as materialized (
-  select ctid, fresh_seq, size, sum(size) over (rows unbounded preceding) as total
-    from (select * from suspect union all select * from suspect_timed union all select * from timed
-          union all select * from timed_more union all select * from fresh) every
+  ${sized(`(select * from suspect union all select * from suspect_timed union all select * from timed
+      union all select * from timed_more union all select * from fresh) every`)}
 ), got as (
   update ${names.events} e set
       locked_by = $1::text || case when e.locked_by is null then '' when $11::int = 1 then '${SOLO}' else '${SOME}' end,
@@ -90,7 +98,7 @@ with suspect as materialized (
 )
 select ${OUT} from got
 union all -- the last row sums up: highest seq, whether nothing was left out, ms to the next one due, whether a key
-  -- has rows, last fresh seq, whether there is a range whose holder vanished
+  -- has rows, last fresh seq, whether there is a range whose holder vanished, how many there have been if there is none
 select null, ${high}, null, null,
   -- delayed ones were left: they had their share, and everything was full, also of bytes
   (select 'due' from room where (select count(*) from timed) >= (n + 1) / 2
@@ -102,12 +110,17 @@ select null, ${high}, null, null,
   (select date_part('epoch', available_at - now()) * 1000 from ${names.events}
     where ${TIMED} and available_at > now() and available_at < 'infinity' order by available_at limit 1),
   (select 1 from ${names.events} where ${ORDERED} order by ordering_key, seq limit 1),
-  (select max(fresh_seq) from picked where ${within}), ${ranged ? `(select 'expired' from ${names.ranges} where until < now() limit 1)` : 'null'}, null`),
+  (select max(fresh_seq) from picked where ${within}), ${
+    ranged
+      ? `(select 'expired' from ${names.ranges} where until < now() limit 1),
+  (select ${ranges}::text from taken where isempty(seqs))`
+      : 'null, null'
+  }`),
     // $1 token, $2 lease ms, $3 limit, $4 older than ms, $5–$8 filter
     // Without the payload: nobody is going to read it.
     unroutable: statement(`
 with fresh as materialized (
-  select ctid from ${names.events} where ${FRESH} and ${stale} ${free} order by seq limit $3::int for update skip locked
+  select ctid from ${names.events} where ${FRESH} and ${stale} ${notIn(`(select ${names.rangesTaken}())`)} order by seq limit $3::int for update skip locked
 ), timed as materialized (
   select ctid from ${names.events} where ${TIMED} and ${stale}
    order by available_at limit $3::int - (select count(*) from fresh) for update skip locked
@@ -136,12 +149,16 @@ export async function claim(
   // While everything is paused nothing is looked at, however much waits.
   const idle = acceptsNothing(request.accept)
   const most = idle ? 0 : limit
-  const params = [token, leaseMs, most, maxBytes, fromSeq, skipRecentMs, ...filterParams(request.accept)]
+  const params: Param[] = [token, leaseMs, most, maxBytes, fromSeq, skipRecentMs]
+  const filter = filterParams(request.accept)
   if (request.freshOnly && suspects === 0) {
     if (idle) return { rows: [], highSeq: null, complete: true, nextSeq: fromSeq, nextDueMs: null }
     const ranged = await ranges?.claim(request)
     if (ranged) return ranged
-    const rows = inOrder((await query(sql.fresh, params)).map((row) => claimedRow(row, token)))
+    const names = nameParams(filter)
+    params.push(...(names ?? filter), ...(ranges ? [ranges.countAtNone] : []))
+    const found = await query(names ? sql.freshNames : sql.fresh, params)
+    const rows = inOrder(found.map((row) => claimedRow(row, token)))
     let bytes = MAX_PAYLOAD_BYTES
     for (const row of rows) bytes += row.payloadSize
     const complete = rows.length < limit && bytes <= maxBytes
@@ -149,13 +166,16 @@ export async function claim(
     const nextSeq = (rows.at(-1)?.seq ?? fromSeq - 1) + 1
     return { rows, highSeq: null, complete, nextSeq, nextDueMs: null }
   }
-  const rows = await query(sql.claim, [...params, suspects, request.dueWithinMs ?? null])
+  const rows = await query(sql.claim, [...params, ...filter, suspects, request.dueWithinMs ?? null])
   const summary = rows[rows.length - 1] as Row
   // What they held are suspects now. One that somebody is at work on is left to the next claim.
   if (summary[15] !== null && (await ranges?.expire()) && rows.length === 1) {
     return claim(sql, query, ranges, request)
   }
-  if (ranges && Number(summary[7]) !== 1) ranges.isBacklog = true
+  if (ranges) {
+    ranges.countAtNone = summary[16] === null ? -1 : Number(summary[16])
+    ranges.isBacklog ||= Number(summary[7]) !== 1
+  }
   return {
     rows: inOrder(rows.slice(0, -1).map((row) => claimedRow(row, row[16] as string))),
     highSeq: Number(summary[1]),

@@ -12,6 +12,8 @@ export interface Names {
   readonly migrations: string
   /** Stretches of the sequence that an instance has claimed as a whole. */
   readonly ranges: string
+  /** Counts them. */
+  readonly rangeCount: string
   /** The function that tells which those are, and the one that adds to them. */
   readonly rangesTaken: string
   readonly takeRange: string
@@ -33,6 +35,7 @@ export function namesOf(options: { schema?: string | undefined; table?: string |
     inbox: `${prefix}"${table}_inbox"`,
     migrations: `${prefix}"${table}_migration"`,
     ranges: `${prefix}"${table}_range"`,
+    rangeCount: `${prefix}"${table}_range_seq"`,
     rangesTaken: `${prefix}"${table}_ranges_taken"`,
     takeRange: `${prefix}"${table}_take_range"`,
     publish: `${prefix}"${publishRoutineOf(table)}"`,

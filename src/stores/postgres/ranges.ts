@@ -79,6 +79,8 @@ export class Ranges {
   #pause = 0
   /** There may be a backlog: set by a claim that left something, and until one looked for it in vain. */
   isBacklog = true
+  /** How many there had been when there was none, by the last look at everything: the same number, and there is none. */
+  countAtNone = -1
 
   /** `settle` carries statements out one after the other. */
   constructor(names: Names, queries: { claim: Query; settle: Query }) {

@@ -114,13 +114,17 @@ create table if not exists ${names.inbox} (
 );`
 }
 
+/** Of the advisory lock at which both ways of claiming meet. */
+export const rangeLock = ({ ranges }: Names) => `(181182::bigint << 32) + '${ranges}'::regclass::oid::bigint`
+
 /**
  * Whoever claims row by row keeps out of ranges, and whoever adds a range sees the leases of rows: each looks, by a new
  * snapshot, when it has the lock, and keeps that until its claim is committed. Adding one does not wait: rows can be
  * claimed one by one instead.
  */
-function ranges({ ranges, rangesTaken, takeRange, events, instances, sequence }: Names): string {
-  const lock = `(181182::bigint << 32) + '${ranges}'::regclass::oid::bigint`
+function ranges(names: Names): string {
+  const { ranges, rangeCount, rangesTaken, takeRange, events, instances, sequence } = names
+  const lock = rangeLock(names)
   const all = `select coalesce(range_agg(int8range(s.first_seq, s.last_seq, '[]')), '{}') from ${ranges} s`
   const isolated = `current_setting('transaction_isolation') <> 'read committed'`
   return `
@@ -130,6 +134,9 @@ create table if not exists ${ranges} (
   last_seq bigint not null,
   until timestamptz not null
 ) with (fillfactor = 50);
+-- how many there have been: whoever saw none, and finds that none was added, need not look again
+create sequence if not exists ${rangeCount};
+select nextval('${rangeCount}');
 -- whether the instance keeps out of ranges
 alter table ${instances} add column if not exists ranges boolean not null default false;
 create or replace function ${rangesTaken}() returns int8multirange language plpgsql as $aftercommit$
@@ -163,6 +170,7 @@ begin
     return;
   end if;
   high := least(low + width - 1, (select min(s.first_seq) - 1 from ${ranges} s where s.first_seq > low));
+  perform nextval('${rangeCount}');
   insert into ${ranges} values (claimer, low, high, clock_timestamp() + lease_ms * interval '1 ms');
   return query select low, high;
 end $aftercommit$;`
