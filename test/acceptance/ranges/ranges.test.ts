@@ -172,7 +172,7 @@ describe('a large backlog on PostgreSQL', () => {
   it('works on a schema that has no ranges yet', async () => {
     const { url, pool } = await backlog(fill(1_000))
     await pool.query(`drop table outbox_event_range; drop function outbox_event_ranges_taken;
-      drop function outbox_event_take_range; alter table outbox_event_instance drop column ranges`)
+      drop function outbox_event_take_range; drop sequence outbox_event_range_seq; alter table outbox_event_instance drop column ranges`)
     const { outbox } = outboxOn(poolOn(url, { max: 8 }))
     let handled = 0
     outbox.on('a', 'count', () => void handled++)
