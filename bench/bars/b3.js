@@ -1,29 +1,31 @@
-import { graphileSides } from '../lib/graphile-settings.js'
+import { DEFAULTS, graphileSides } from '../lib/graphile-settings.js'
 import { inTurns, onEmpty } from '../lib/measure.js'
 import { compare } from '../lib/report.js'
 
 export const title = 'business transaction + publish + handled, in one process'
 
 export async function run(context) {
-  const load = (side, count, options) => {
-    const job = { role: 'load', side, connections: 16, warm: count / 4, count, handle: true, options }
+  const load = (side, count, { handle = true, ...options } = {}) => {
+    const job = { role: 'load', side, connections: 16, warm: count / 4, count, handle, options }
     return onEmpty(context, side, (url) => context.child({ ...job, url }))
   }
-  const count = context.size(40_000, 6_000)
+  const count = context.size(20_000, 6_000)
+  const fewer = context.size(6_000, 1_200)
   const results = await inTurns(context, {
     ours: () => load('ours', count),
-    ...graphileSides('load', (options) => load('graphile', context.size(10_000, 1_500), options)),
+    ...graphileSides('load', (options) => load('graphile', fewer, options)),
     'ours, logging': () => load('ours', count, { defaultLogger: true }),
+    'graphile-worker, defaults': () => load('graphile', fewer / 2, { tuning: DEFAULTS }),
+    'bare INSERT': () => load('bare', count, { handle: false }),
   })
   const what = 'transaction + publish + handled, 16 connections'
   const peer = 'graphile-worker'
+  const row = (text, sides) => compare(results, { what: text, peer, ...sides })
   return [
-    compare(results, { what: `${what}, vs graphile-worker`, peer, atLeast: 4 }),
-    compare(results, { what: 'the same, vs graphile-worker, tuned', peer: 'graphile-worker, tuned' }),
-    compare(results, {
-      what: 'the same with the default logger, vs graphile-worker',
-      ours: 'ours, logging',
-      peer,
-    }),
+    row(`${what}, vs graphile-worker`, { atLeast: 4 }),
+    row('the same, vs graphile-worker, tuned', { peer: 'graphile-worker, tuned' }),
+    row('the same, vs graphile-worker by its defaults, 24 jobs at once', { peer: 'graphile-worker, defaults' }),
+    row('the same with the default logger, vs graphile-worker', { ours: 'ours, logging' }),
+    row('no outbox: a bare INSERT that nobody handles, vs graphile-worker', { ours: 'bare INSERT' }),
   ]
 }

@@ -10,6 +10,14 @@ export const DOCUMENTED = {
   failJobBatchDelay: 0,
 }
 
+/** What it does when it is told no more than how many jobs to run at once. */
+export const DEFAULTS = {
+  ...DOCUMENTED,
+  localQueue: { size: -1 },
+  completeJobBatchDelay: -1,
+  failJobBatchDelay: -1,
+}
+
 const delayed = (ms) => ({ completeJobBatchDelay: ms, failJobBatchDelay: ms })
 
 /** What differs from the documented settings, in which bars, and why. The report says it too. */
