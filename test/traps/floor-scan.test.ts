@@ -24,7 +24,7 @@ function watchClaims(pool: pg.Pool): Claim[] {
     const original = client.query
     client.query = function (this: pg.PoolClient, ...args: unknown[]) {
       const [config] = args as [{ text?: string; values?: unknown[] } | string]
-      if (typeof config === 'object' && config.text?.includes('fresh as materialized')) {
+      if (typeof config === 'object' && config.text?.includes('seq as fresh_seq')) {
         claims.push({ text: config.text, values: config.values ?? [] })
       }
       return (original as (...all: unknown[]) => unknown).apply(this, args)
