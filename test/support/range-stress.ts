@@ -188,10 +188,10 @@ export async function stress(
   }
 
   const began = performance.now()
-  const all = Promise.all(Array.from({ length: workers }, (_, index) => work(index)))
-  await Promise.all([late(0), late(1)])
-  writing = false
-  await all
+  const written = Promise.all([late(0), late(1)]).finally(() => {
+    writing = false
+  })
+  await Promise.all([written, ...Array.from({ length: workers }, (_, index) => work(index))])
   const { rows } = await admin.query('select count(*)::int as n from outbox_event')
   if (rows[0].n > 0) violations.push(`${rows[0].n} rows are left`)
   await admin.end()
