@@ -1,9 +1,11 @@
-import type { PgConnection } from './pg-packet.js'
+import type { Statement } from '../driver.js'
+import { BEGIN, type PgConnection, unnamed } from './pg-packet.js'
 
 /** By one of these every statement with parameters leaves the client, whoever sends it; by `query` all others. */
 const DOORS = ['parse', 'bind'] as const
 /** What the server says of the BEGIN, in one packet with a statement and by itself. */
 const ANSWERS = ['parseComplete', 'bindComplete', 'commandComplete']
+const ANSWERS_PARSED = ANSWERS.slice(1)
 const ANSWERS_ALONE = ['commandComplete', 'readyForQuery']
 
 interface Connection extends PgConnection {
@@ -28,6 +30,7 @@ type Emit = (event: string, ...args: unknown[]) => boolean
  */
 export class LateBegin {
   readonly #connection: Connection
+  readonly #statement: Statement
   #undo: (() => void)[] = []
   #isHeld = true
   #answers = ANSWERS
@@ -36,8 +39,9 @@ export class LateBegin {
   /** Sends what waits for the last of them. */
   #next: (() => void) | null = null
 
-  private constructor(client: Client, connection: Connection) {
+  private constructor(client: Client, connection: Connection, prepare: boolean) {
     this.#connection = connection
+    this.#statement = prepare ? BEGIN : unnamed(BEGIN)
     for (const door of DOORS) {
       const leave = connection[door] as (message: unknown) => void
       this.#override(connection, door, (message: unknown) => {
@@ -57,11 +61,11 @@ export class LateBegin {
   }
 
   /** Null when the client, one that takes packets, had better be asked to BEGIN. */
-  static on(client: Client): LateBegin | null {
+  static on(client: Client, prepare: boolean): LateBegin | null {
     const { emit, query, stream } = (client.connection ?? {}) as Partial<Connection>
     const isKnown = [emit, query, stream?.destroy].every((one) => typeof one === 'function')
     const isIdle = client.readyForQuery === true && client.getTransactionStatus?.() === 'I'
-    return isKnown && isIdle ? new LateBegin(client, client.connection as Connection) : null
+    return isKnown && isIdle ? new LateBegin(client, client.connection as Connection, prepare) : null
   }
 
   /** Nothing was sent yet. */
@@ -126,8 +130,10 @@ export class LateBegin {
     stream.cork?.()
     // When the statement that it goes with is written as well.
     process.nextTick(() => stream.uncork?.())
-    connection.parse({ name: '', text: 'BEGIN' })
-    connection.bind({ statement: '', values: [] })
+    const { name, text } = this.#statement
+    if (name !== '' && connection.parsedStatements[name] !== undefined) this.#answers = ANSWERS_PARSED
+    else connection.parse({ name, text })
+    connection.bind({ statement: name, values: [] })
     connection.execute({})
   }
 
@@ -136,6 +142,8 @@ export class LateBegin {
     const isForBegin = this.#heard < this.#answers.length
     if (isForBegin && event === this.#answers[this.#heard]) {
       this.#heard++
+      const { name, text } = this.#statement
+      if (event === 'parseComplete' && name !== '') this.#connection.parsedStatements[name] = text
       if (this.#heard === this.#answers.length) this.#next?.()
       return true
     }

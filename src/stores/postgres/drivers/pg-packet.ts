@@ -2,7 +2,8 @@ import type { Param, Row, Statement } from '../driver.js'
 
 /** The part of a `pg` client's connection that queries of one's own are made with, as pg-cursor's are. */
 export interface PgConnection {
-  readonly parsedStatements: Readonly<Record<string, unknown>>
+  /** By name, what the server has parsed. */
+  readonly parsedStatements: Record<string, unknown>
   readonly stream: { cork?(): void; uncork?(): void }
   parse(message: { name: string; text: string }): void
   bind(message: { statement: string; values: readonly (string | null)[] }): void
@@ -34,6 +35,10 @@ export interface Answer {
 }
 
 const METHODS = ['parse', 'bind', 'execute', 'sync'] as const
+
+/** Parsed once on each connection, and of the same name on all of them. */
+export const BEGIN: Statement = { name: 'ac_begin', text: 'BEGIN' }
+export const COMMIT: Statement = { name: 'ac_commit', text: 'COMMIT' }
 
 /** Not for pg-native, wrappers, and clients that pipeline: they take no queries but their own. */
 export function takesPackets(client: Client): boolean {
@@ -81,7 +86,7 @@ export async function execute(
  * up and converted column by column, and several statements can share a round trip.
  */
 class Packet {
-  /** Only the first step may have a name: pg's client notes it once the server has parsed it. */
+  /** Of the first step: pg's client notes it once the server has parsed it. */
   readonly name: string
   readonly text: string
   /** For those who look on. */
@@ -90,6 +95,7 @@ class Packet {
   readonly #refuse: (() => Error | null) | undefined
   readonly #rows: Row[] = []
   readonly #commands: string[] = []
+  #connection: PgConnection | null = null
   #sent = false
   /** pg's client wraps it when there is a query_timeout. */
   callback: (error: unknown) => void
@@ -112,6 +118,7 @@ class Packet {
     const refused = this.#refuse?.()
     if (refused) return refused
     this.#sent = true
+    this.#connection = connection
     const { stream } = connection
     stream.cork?.()
     try {
@@ -137,11 +144,22 @@ class Packet {
   }
 
   handleError(error: unknown): void {
+    this.#noteParsed()
     this.callback(error)
   }
 
   handleReadyForQuery(): void {
+    this.#noteParsed()
     this.callback(null)
+  }
+
+  /** A step whose turn came has been parsed, whatever came of it. */
+  #noteParsed(): void {
+    for (const { statement } of this.#steps.slice(1, this.#commands.length + 1)) {
+      if (statement.name !== '' && this.#connection) {
+        this.#connection.parsedStatements[statement.name] = statement.text
+      }
+    }
   }
 
   handleRowDescription(): void {}

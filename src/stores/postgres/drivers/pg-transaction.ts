@@ -7,6 +7,7 @@ import type { TransactionSession } from '../../../transaction.js'
 import {
   type DriverSession,
   isAftermath,
+  isPreparedStatementError,
   type LateStatement,
   mentionsRollback,
   notify,
@@ -15,7 +16,7 @@ import {
   withSavepoint,
 } from '../driver.js'
 import { LateBegin } from './pg-begin.js'
-import { type Answer, isPacket, type Step, send, takesPackets, unnamed } from './pg-packet.js'
+import { type Answer, COMMIT, isPacket, type Step, send, takesPackets, unnamed } from './pg-packet.js'
 
 type Listener = (...args: never[]) => void
 
@@ -41,8 +42,6 @@ interface Failure {
   /** The server said so, and commits nothing, unless the application goes back to a savepoint. */
   readonly undoable: boolean
 }
-
-const COMMIT: Step = { statement: { name: '', text: 'COMMIT' }, params: [] }
 
 const commits = /(?:^|;)\s*(?:commit|end)\b/i
 const rollbackTo = /^\s*rollback\s+(?:(?:work|transaction)\s+)?to\b/i
@@ -110,7 +109,7 @@ export class PgTransaction<Client extends PgClient> {
     body: (session: DriverSession<Client>) => Promise<T>,
     channel: string | null,
   ): Promise<{ result: T; ringing: Promise<unknown> | null }> {
-    this.#begin = this.#mayBeginLate ? LateBegin.on(this.#client) : null
+    this.#begin = this.#mayBeginLate ? LateBegin.on(this.#client, this.#prepare) : null
     if (!this.#begin) await this.#beginNow()
     let result: T
     let late: LateStatement | null
@@ -168,7 +167,8 @@ export class PgTransaction<Client extends PgClient> {
   /** One packet: the server does not come to the COMMIT when the statement before it fails. True: it rang as well. */
   async #commitWith(late: LateStatement, channel: string | null): Promise<boolean> {
     const ring = this.#ring?.onlyLate && channel !== null ? ringBehindCommit(channel, late) : null
-    const { rows, commands, error, sent } = await this.#sendLate(late, ring ? [COMMIT, ring] : [COMMIT])
+    const commit = { statement: this.#prepare ? COMMIT : unnamed(COMMIT), params: [] }
+    const { rows, commands, error, sent } = await this.#sendLate(late, ring ? [commit, ring] : [commit])
     const [written, committed, rang] = commands
     if (written === undefined) {
       const known = error !== null && (!sent || refusedCommit(error))
@@ -181,6 +181,8 @@ export class PgTransaction<Client extends PgClient> {
   }
 
   #uncommitted(error: unknown): never {
+    // Somebody has deallocated it: the server never came to a COMMIT, and the transaction is still open.
+    if (isPreparedStatementError(error)) this.broken = true
     if (refusedCommit(error)) throw error
     this.broken = true
     throw new CommitUnknownError(error)
