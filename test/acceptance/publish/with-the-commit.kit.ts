@@ -12,10 +12,10 @@ export type Tx = Transaction<pg.PoolClient>
 /** Nothing but the hot path brings an event to its handler, unless the test drains. */
 export const poller = { pollIntervalMs: 3_600_000 }
 
-/** An outbox that is not started, on a database of its own. */
+/** An outbox that is not started, on a database of its own. As started ones do, it prepares statements. */
 export async function opened(store: PostgresStoreOptions = {}) {
   const pool = poolOn(await migratedDatabase())
-  const { outbox, log } = outboxOn(pool, { poller }, store)
+  const { outbox, log } = outboxOn(pool, { poller }, { prepare: true, ...store })
   const handled: unknown[] = []
   outbox.on('thing.happened', 'see', (one) => void handled.push(one.payload))
   return { pool, outbox, log, handled }

@@ -44,6 +44,75 @@ describe('a transaction with a statement and an event', () => {
     expect(await rowsIn(pool)).toHaveLength(1)
   })
 
+  it('the next time BEGIN and COMMIT are known to the server', async () => {
+    const { pool, outbox } = await opened({ doorbell: false, prepare: true })
+    await pool.query(TABLE)
+    const client = await pool.connect()
+    const sent = wireOf(client)
+    const parsed: string[] = []
+    const { connection } = client as unknown as { connection: Connection }
+    const { parse } = connection
+    connection.parse = (message) => {
+      parsed.push(message.text.trim().slice(0, 6).toLowerCase())
+      parse.call(connection, message)
+    }
+    client.release()
+    for (const id of [1, 2]) {
+      await outbox.transaction(async (tx) => {
+        await tx.client.query({ name: 'one', ...insert(id) })
+        await tx.publish(event())
+      })
+    }
+    const once = ['begin', 'insert', 'wait', 'insert', 'commit', 'wait']
+    expect(sent).toEqual([...once, ...once])
+    const all = ['begin', 'insert', 'insert', 'commit']
+    expect(parsed).toEqual(prepare ? all : [...all, 'begin', 'insert', 'commit'])
+    expect(await ids(pool)).toEqual([1, 2])
+  })
+
+  it.each([
+    ['all', 'ac_begin'],
+    ['ac_commit', 'ac_commit'],
+  ])(
+    'tells when %s was deallocated, commits nothing, and does not go on with that client',
+    async (what, missing) => {
+      const { pool, outbox } = await opened({ doorbell: false, prepare: true })
+      await pool.query(TABLE)
+      const order = (id: number) =>
+        outbox.transaction(async (tx) => {
+          await tx.client.query(insert(id))
+          await tx.publish(event())
+        })
+      await order(1)
+      await pool.query(`deallocate ${what}`)
+      await expect(order(2)).rejects.toThrow(`"${missing}" does not exist`)
+      await order(3)
+      expect(await ids(pool)).toEqual([1, 3])
+      expect(await rowsIn(pool)).toHaveLength(2)
+    },
+  )
+
+  it('a COMMIT that is refused is known to the server all the same', async () => {
+    const { pool, outbox } = await opened({ doorbell: false, prepare: true })
+    await pool.query(
+      `${TABLE}; alter table business add constraint one unique (id) deferrable initially deferred`,
+    )
+    await pool.query('alter table business drop constraint business_pkey')
+    const order = (id: number) =>
+      outbox.transaction(async (tx) => {
+        await tx.client.query(insert(id))
+        await tx.client.query(insert(id))
+        await tx.publish(event())
+      })
+    await expect(order(1)).rejects.toThrow('unique')
+    await expect(order(2)).rejects.toThrow('unique')
+    await outbox.transaction(async (tx) => {
+      await tx.client.query(insert(3))
+      await tx.publish(event())
+    })
+    expect([await ids(pool), (await rowsIn(pool)).length, pool.totalCount]).toEqual([[3], 1, 1])
+  })
+
   it('has nothing to begin, commit or roll back when it does nothing', async () => {
     const { pool, outbox } = await shop()
     const client = await pool.connect()

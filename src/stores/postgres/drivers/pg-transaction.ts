@@ -181,8 +181,6 @@ export class PgTransaction<Client extends PgClient> {
   }
 
   #uncommitted(error: unknown): never {
-    // Somebody has deallocated it: the server never came to a COMMIT, and the transaction is still open.
-    if (isPreparedStatementError(error)) this.broken = true
     if (refusedCommit(error)) throw error
     this.broken = true
     throw new CommitUnknownError(error)
@@ -288,14 +286,17 @@ export class PgTransaction<Client extends PgClient> {
     return held ? held() : null
   }
 
-  #sendLate({ statement, params }: LateStatement, then: readonly Step[]): Promise<Answer> {
+  async #sendLate({ statement, params }: LateStatement, then: readonly Step[]): Promise<Answer> {
     const first = { statement: this.#prepare ? statement : unnamed(statement), params }
     const client = { query: (packet: unknown) => this.#query(packet) }
-    return send(client, [first, ...then], () => {
+    const answer = await send(client, [first, ...then], () => {
       const refused = this.#refusal()
       this.#writing = refused === null
       return refused
     })
+    // Somebody has deallocated it. Of a COMMIT: the server has not come to it, and the transaction is still open.
+    if (isPreparedStatementError(answer.error)) this.broken = true
+    return answer
   }
 
   /** With something of the application's, perhaps a cursor, that ends only after the publish: nobody may wait for it. */
