@@ -24,7 +24,9 @@ export async function run(context) {
   return [
     row(`${what}, vs graphile-worker`, { atLeast: 4 }),
     row('the same, vs graphile-worker, tuned', { peer: 'graphile-worker, tuned' }),
-    row('the same, vs graphile-worker by its defaults, 24 jobs at once', { peer: 'graphile-worker, defaults' }),
+    row('the same, vs graphile-worker by its defaults, 24 jobs at once', {
+      peer: 'graphile-worker, defaults',
+    }),
     row('the same with the default logger, vs graphile-worker', { ours: 'ours, logging' }),
     row('no outbox: a bare INSERT that nobody handles, vs graphile-worker', { ours: 'bare INSERT' }),
   ]
