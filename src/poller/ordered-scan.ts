@@ -2,7 +2,7 @@ import type { Delivery } from '../dispatcher/delivery.js'
 import type { OrderedClaimResult } from '../store.js'
 
 /** Rows of one key in one claim. All claimers must use the same number: it is how they see each other's runs. */
-export const RUN_LENGTH = 4
+export const RUN_LENGTH = 8
 /** Keys in one claim. */
 const MOST_KEYS = 250
 
