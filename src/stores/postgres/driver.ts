@@ -138,6 +138,11 @@ export function refusedCommit(error: unknown): boolean {
   return isServerError(error) && !/^(08|57(?!014)|58|XX)/.test(error.code)
 }
 
+/** By somebody, or by a timeout of the server's. */
+export function isCancelled(error: unknown): boolean {
+  return isServerError(error) && error.code === '57014'
+}
+
 /** A pooler in transaction mode gave us another server connection than the one that prepared. */
 export function isPreparedStatementError(error: unknown): boolean {
   return isServerError(error) && (error.code === '26000' || error.code === '42P05')

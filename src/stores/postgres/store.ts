@@ -351,7 +351,12 @@ export class PostgresStore<Client> implements EventStore<Client> {
 
   readonly #pool: Query = (sql, params) => this.#driver.query(sql, params).catch(this.#explain)
 
-  readonly #claim: Query = (sql, params) => this.#claims.query(sql, params).catch(this.#explain)
+  readonly #claim: Query = (sql, params) =>
+    this.#claims.query(sql, params).catch((error) => {
+      // After a crash or a failover the count of ranges may have gone back.
+      this.#ranges.countAtNone = -1
+      return this.#explain(error)
+    })
   readonly #settle: Query = (sql, params) => this.#settles.query(sql, params).catch(this.#explain)
 
   #on(client: Client): Query {

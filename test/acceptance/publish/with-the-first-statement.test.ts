@@ -1,5 +1,6 @@
 import pg from 'pg'
 import { describe, expect, it } from 'vitest'
+import { BEGIN, COMMIT } from '../../../src/stores/postgres/drivers/pg-packet.js'
 import { behindBatchingPooler } from '../../support/batching-pooler.js'
 import { afterwards, event, outboxOn, poolOn, rowsIn } from '../../support/trap-kit.js'
 import { Cursor, opened, payloads, wireOf } from './with-the-commit.kit.js'
@@ -69,12 +70,9 @@ describe('a transaction with a statement and an event', () => {
     expect(await ids(pool)).toEqual([1, 2])
   })
 
-  it.each([
-    ['all', 'ac_begin'],
-    ['ac_commit', 'ac_commit'],
-  ])(
-    'tells when %s was deallocated, commits nothing, and does not go on with that client',
-    async (what, missing) => {
+  it.each(['all', BEGIN.name, COMMIT.name])(
+    'tells when %s was deallocated, commits nothing, and goes on with another client',
+    async (what) => {
       const { pool, outbox } = await opened({ doorbell: false, prepare: true })
       await pool.query(TABLE)
       const order = (id: number) =>
@@ -84,12 +82,24 @@ describe('a transaction with a statement and an event', () => {
         })
       await order(1)
       await pool.query(`deallocate ${what}`)
-      await expect(order(2)).rejects.toThrow(`"${missing}" does not exist`)
+      await expect(order(2)).rejects.toThrow('does not exist')
       await order(3)
       expect(await ids(pool)).toEqual([1, 3])
       expect(await rowsIn(pool)).toHaveLength(2)
     },
   )
+
+  it('a client of the application is out of the transaction when its COMMIT was deallocated', async () => {
+    const { pool, outbox } = await opened({ doorbell: false, prepare: true })
+    const client = await pool.connect()
+    afterwards('give the client back', async () => client.release())
+    await outbox.transaction(client, (tx) => tx.publish(event()))
+    await client.query(`deallocate ${COMMIT.name}`)
+    const failed = outbox.transaction(client, (tx) => tx.publish(event()))
+    await expect(failed).rejects.toThrow('does not exist')
+    await client.query('select 1')
+    expect(await rowsIn(pool)).toHaveLength(1)
+  })
 
   it('a COMMIT that is refused is known to the server all the same', async () => {
     const { pool, outbox } = await opened({ doorbell: false, prepare: true })

@@ -133,6 +133,8 @@ export class LateBegin {
     const { name, text } = this.#statement
     if (name !== '' && connection.parsedStatements[name] !== undefined) this.#answers = ANSWERS_PARSED
     else connection.parse({ name, text })
+    // When it fails the connection is given up.
+    if (name !== '') connection.parsedStatements[name] = text
     connection.bind({ statement: name, values: [] })
     connection.execute({})
   }
@@ -142,8 +144,6 @@ export class LateBegin {
     const isForBegin = this.#heard < this.#answers.length
     if (isForBegin && event === this.#answers[this.#heard]) {
       this.#heard++
-      const { name, text } = this.#statement
-      if (event === 'parseComplete' && name !== '') this.#connection.parsedStatements[name] = text
       if (this.#heard === this.#answers.length) this.#next?.()
       return true
     }

@@ -1,4 +1,4 @@
-import type { Param, Row, Statement } from '../driver.js'
+import { type Param, type Row, type Statement, statement } from '../driver.js'
 
 /** The part of a `pg` client's connection that queries of one's own are made with, as pg-cursor's are. */
 export interface PgConnection {
@@ -36,9 +36,9 @@ export interface Answer {
 
 const METHODS = ['parse', 'bind', 'execute', 'sync'] as const
 
-/** Parsed once on each connection, and of the same name on all of them. */
-export const BEGIN: Statement = { name: 'ac_begin', text: 'BEGIN' }
-export const COMMIT: Statement = { name: 'ac_commit', text: 'COMMIT' }
+/** Parsed once on each connection. */
+export const BEGIN = statement('BEGIN')
+export const COMMIT = statement('COMMIT')
 
 /** Not for pg-native, wrappers, and clients that pipeline: they take no queries but their own. */
 export function takesPackets(client: Client): boolean {

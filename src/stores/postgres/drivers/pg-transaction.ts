@@ -7,6 +7,7 @@ import type { TransactionSession } from '../../../transaction.js'
 import {
   type DriverSession,
   isAftermath,
+  isCancelled,
   isPreparedStatementError,
   type LateStatement,
   mentionsRollback,
@@ -175,12 +176,17 @@ export class PgTransaction<Client extends PgClient> {
       return known ? this.#rollback(late.explain(error)) : this.#uncommitted(error)
     }
     if (committed === undefined) return this.#uncommitted(error)
-    if (committed !== 'COMMIT') throw new TransactionRolledBackError()
+    if (committed !== 'COMMIT') {
+      this.broken = committed !== 'ROLLBACK'
+      throw new TransactionRolledBackError()
+    }
     late.answered(rows)
     return rang !== undefined
   }
 
-  #uncommitted(error: unknown): never {
+  async #uncommitted(error: unknown): Promise<never> {
+    // The server may not have come to the COMMIT: it was cancelled before, or somebody has deallocated it.
+    if (isPreparedStatementError(error) || isCancelled(error)) return this.#rollback(error)
     if (refusedCommit(error)) throw error
     this.broken = true
     throw new CommitUnknownError(error)
