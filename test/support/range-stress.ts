@@ -127,61 +127,67 @@ export async function stress(
     const zombies: { rows: readonly ClaimedRow[]; until: number }[] = []
     let cursor = 0
     for (let turn = 0; writing || done.size < expected; turn++) {
-      const token = `w${worker}:${turn}`
-      const kind = random.below(10)
-      const asked = performance.now()
-      const request =
-        kind < 5
-          ? claimOf(token, { limit: 100 + random.below(150), fromSeq: cursor })
-          : kind < 7
-            ? claimOf(token, { limit: 1 + random.below(20), fromSeq: random.chance(0.5) ? 0 : cursor })
-            : claimOf(token, {
-                limit: 60,
-                suspects: random.pick([0, 1, 20]),
-                freshOnly: false,
-                dueWithinMs: null,
-              })
-      const result = await store.claim(request)
-      const until = asked + LEASE_MS
-      for (const row of result.rows) note(worker, row, asked)
-      if (kind < 5 && !result.complete && result.rows.length > 60) claimed.byRange += result.rows.length
-      else claimed.byRow += result.rows.length
-      cursor = result.complete || random.chance(0.1) ? 0 : result.nextSeq
-      const rows = [...result.rows]
-      if (rows.length === 0) {
-        await pause(5)
-      } else if (random.chance(0.06)) {
-        vanished++
-        zombies.push({ rows, until })
-      } else {
-        if (random.chance(0.1)) await pause(random.below(LEASE_MS / 2))
-        if (random.chance(0.15)) {
-          const before = performance.now()
-          const renewed = await store.renewIfLeased(rows.map(claimIn), LEASE_MS)
-          for (const row of rows) {
-            if (renewed.has(row.eventId)) holders.set(row.eventId, { worker, until: before + LEASE_MS })
-            else if (until > performance.now())
-              violations.push(`${row.eventId} could not be renewed by ${worker}`)
+      try {
+        const token = `w${worker}:${turn}`
+        const kind = random.below(10)
+        const asked = performance.now()
+        const request =
+          kind < 5
+            ? claimOf(token, { limit: 100 + random.below(150), fromSeq: cursor })
+            : kind < 7
+              ? claimOf(token, { limit: 1 + random.below(20), fromSeq: random.chance(0.5) ? 0 : cursor })
+              : claimOf(token, {
+                  limit: 60,
+                  suspects: random.pick([0, 1, 20]),
+                  freshOnly: false,
+                  dueWithinMs: null,
+                })
+        const result = await store.claim(request)
+        const until = asked + LEASE_MS
+        for (const row of result.rows) note(worker, row, asked)
+        if (kind < 5 && !result.complete && result.rows.length > 60) claimed.byRange += result.rows.length
+        else claimed.byRow += result.rows.length
+        cursor = result.complete || random.chance(0.1) ? 0 : result.nextSeq
+        const rows = [...result.rows]
+        if (rows.length === 0) {
+          await pause(5)
+        } else if (random.chance(0.06)) {
+          vanished++
+          zombies.push({ rows, until })
+        } else {
+          if (random.chance(0.1)) await pause(random.below(LEASE_MS / 2))
+          if (random.chance(0.15)) {
+            const before = performance.now()
+            const renewed = await store.renewIfLeased(rows.map(claimIn), LEASE_MS)
+            for (const row of rows) {
+              if (renewed.has(row.eventId)) holders.set(row.eventId, { worker, until: before + LEASE_MS })
+              else if (until > performance.now())
+                violations.push(`${row.eventId} could not be renewed by ${worker}`)
+            }
+          }
+          while (rows.length > 0) {
+            const part = rows.splice(0, random.chance(0.4) ? rows.length : 1 + random.below(rows.length))
+            const fails = random.chance(0.2)
+            const settlements = part.map((row) =>
+              fails && random.chance(0.3) ? unlike(row, random.chance(0.5)) : doneOf(row),
+            )
+            const heldUntil = holders.get((part[0] as ClaimedRow).eventId)?.until ?? until
+            await settle(worker, store, settlements, heldUntil)
           }
         }
-        while (rows.length > 0) {
-          const part = rows.splice(0, random.chance(0.4) ? rows.length : 1 + random.below(rows.length))
-          const fails = random.chance(0.2)
-          const settlements = part.map((row) =>
-            fails && random.chance(0.3) ? unlike(row, random.chance(0.5)) : doneOf(row),
-          )
-          const heldUntil = holders.get((part[0] as ClaimedRow).eventId)?.until ?? until
-          await settle(worker, store, settlements, heldUntil)
+        const [zombie] = zombies
+        if (zombie && zombie.until + random.below(300) < performance.now()) {
+          zombies.shift()
+          await settle(worker, store, zombie.rows.map(doneOf), zombie.until)
         }
-      }
-      const [zombie] = zombies
-      if (zombie && zombie.until + random.below(300) < performance.now()) {
-        zombies.shift()
-        await settle(worker, store, zombie.rows.map(doneOf), zombie.until)
-      }
-      if (asked - began > 60_000) {
-        violations.push(`${expected - done.size} of ${expected} were not done in a minute`)
-        break
+        if (asked - began > 60_000) {
+          violations.push(`${expected - done.size} of ${expected} were not done in a minute`)
+          break
+        }
+      } catch (error) {
+        // A deadlock, for one. Whoever does it right meets none.
+        violations.push(`${worker} was refused: ${error}`)
+        if (performance.now() - began > 60_000) break
       }
     }
     await close()
