@@ -46,6 +46,8 @@ export async function storeOn(
   url: string,
 ): Promise<{ store: EventStore; pool: pg.Pool; close(): Promise<void> }> {
   const pool = new pg.Pool({ connectionString: url, max: 4 })
+  // Its database may be dropped before its connections are closed.
+  pool.on('error', () => {})
   pool.on('error', () => {})
   const store = postgresStore(pool, { doorbell: false }) as unknown as EventStore
   await store.open(NEVER)
@@ -72,6 +74,8 @@ export async function stress(
   let writing = true
   let expected = events
   const admin = new pg.Pool({ connectionString: url, max: 6 })
+  // Its database may be dropped before its connections are closed.
+  admin.on('error', () => {})
   await admin.query(fill(events))
 
   const late = async (index: number) => {
