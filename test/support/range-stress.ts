@@ -48,7 +48,6 @@ export async function storeOn(
   const pool = new pg.Pool({ connectionString: url, max: 4 })
   // Its database may be dropped before its connections are closed.
   pool.on('error', () => {})
-  pool.on('error', () => {})
   const store = postgresStore(pool, { doorbell: false }) as unknown as EventStore
   await store.open(NEVER)
   const close = async () => {
