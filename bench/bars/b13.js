@@ -8,7 +8,7 @@ export const title = 'commit in one process to handler in another'
 const RATE = 100
 
 export async function run(context) {
-  const pace = { rate: RATE, warm: context.size(1_500, 300), count: context.size(600, 200) }
+  const pace = { rate: RATE, warm: context.size(1_500, 200), count: context.size(600, 120) }
   const results = await inTurns(context, {
     ours: () => twoProcesses(context, 'ours', pace),
     ...graphileSides('remote', (options) => twoProcesses(context, 'graphile', { ...pace, options })),

@@ -9,8 +9,8 @@ export async function run(context) {
     const job = { role: 'load', side, connections: 16, warm: count / 4, count, handle, options }
     return onEmpty(context, side, (url) => context.child({ ...job, url }))
   }
-  const count = context.size(20_000, 6_000)
-  const fewer = context.size(6_000, 1_200)
+  const count = context.size(20_000, 3_000)
+  const fewer = context.size(6_000, 800)
   const results = await inTurns(context, {
     ours: () => load('ours', count),
     ...graphileSides('load', (options) => load('graphile', fewer, options)),

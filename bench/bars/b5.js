@@ -4,7 +4,7 @@ import { compare } from '../lib/report.js'
 export const title = 'what publishing costs a transaction'
 
 export async function run(context) {
-  const count = context.size(24_000, 4_000)
+  const count = context.size(24_000, 3_000)
   const job = { role: 'load', connections: 16, warm: count / 4, count }
   const load = (side, handle) => () =>
     onEmpty(context, side, (url) => context.child({ ...job, side, url, handle }))
