@@ -47,6 +47,11 @@ interface Failure {
 const commits = /(?:^|;)\s*(?:commit|end)\b/i
 const rollbackTo = /^\s*rollback\s+(?:(?:work|transaction)\s+)?to\b/i
 
+/** What its class does. To delete the property instead would make every later use of the client slow. */
+function asInherited(this: PgClient, ...args: unknown[]): unknown {
+  return Object.getPrototypeOf(this).query.apply(this, args)
+}
+
 /** Neither text nor ours: it speaks the protocol itself. */
 const isForeign = (config: unknown) =>
   typeof (config as { submit?: unknown } | null)?.submit === 'function' && !isPacket(config)
@@ -83,8 +88,8 @@ export class PgTransaction<Client extends PgClient> {
     this.#client = client
     this.#prepare = prepare
     this.#mayBeginLate = mayBeginLate && takesPackets(client)
-    this.#inherited = !Object.hasOwn(client, 'query')
-    const original = client.query as Query
+    this.#inherited = !Object.hasOwn(client, 'query') || client.query === asInherited
+    const original = (this.#inherited ? Object.getPrototypeOf(client).query : client.query) as Query
     const before = (config: unknown, text: unknown) => this.#before(config, text)
     const after = (result: unknown) => this.#after(result)
     this.#original = original
@@ -98,11 +103,10 @@ export class PgTransaction<Client extends PgClient> {
     client.query = this.#watch as PgClient['query']
   }
 
-  /** Afterwards the client is as it was. */
+  /** Afterwards the client does as it did. */
   end(): void {
     this.#begin?.drop()
-    if (this.#inherited) delete (this.#client as { query?: unknown }).query
-    else this.#client.query = this.#original as PgClient['query']
+    this.#client.query = (this.#inherited ? asInherited : this.#original) as PgClient['query']
   }
 
   /** begin → body → commit. `ringing`: the doorbell behind the commit, which nobody has to wait for. */
