@@ -137,9 +137,11 @@ export class TransactionScope<Client> implements Transaction<Client> {
       this.#nesting === 0
         ? this.#append(events, options)
         : this.#nested.then(() => this.#append(events, options))
-    const settled = work.catch(() => {})
-    this.#underway.add(settled)
-    void settled.then(() => this.#underway.delete(settled))
+    const answered = () => {
+      this.#underway.delete(work)
+    }
+    this.#underway.add(work)
+    work.then(answered, answered)
     return work
   }
 
@@ -250,12 +252,10 @@ export class TransactionScope<Client> implements Transaction<Client> {
 
   /** Waits for publishes that were not awaited, also those of nested scopes. */
   async #quiet(): Promise<void> {
-    let nested: Promise<unknown>
-    do {
-      nested = this.#nested
-      await nested
-      await Promise.all(this.#underway)
-    } while (nested !== this.#nested || this.#underway.size > 0)
+    while (this.#nesting > 0 || this.#underway.size > 0) {
+      await this.#nested
+      await Promise.allSettled(this.#underway)
+    }
   }
 
   /** From now on publishing is refused. Returns the events that the commit is going to contain. */

@@ -86,3 +86,15 @@ export async function rowsIn(pool: pg.Pool | pg.Client): Promise<EventRow[]> {
 export function event(type = 'thing.happened', payload: unknown = { n: 1 }): PublishableEvent {
   return { type, payload }
 }
+
+/** True when a client does as its class does, also when that is changed later: it has nothing of ours left. */
+export function doesAsItsClass(client: pg.ClientBase): boolean {
+  const { query } = pg.Client.prototype
+  const answer = {}
+  try {
+    pg.Client.prototype.query = (() => answer) as unknown as typeof query
+    return (client.query('select 1') as unknown) === answer
+  } finally {
+    pg.Client.prototype.query = query
+  }
+}

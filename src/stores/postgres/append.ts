@@ -19,6 +19,7 @@ import type { Names } from './names.js'
 /** A transaction that publishes more than this sends what it has: it must not keep all its payloads. */
 const MOST_WAITING = 500
 const MOST_BYTES_WAITING = 1_048_576
+const NOTHING: ReadonlyMap<string, number> = new Map()
 
 export function appendStatements(names: Names) {
   const byIds = `where event_id = any(string_to_array($1::text, E'\\x1e'))`
@@ -47,6 +48,7 @@ select id, type, aggregate_type, aggregate_id, version, payload, metadata, at, s
     },
     // A conflict fails the transaction.
     unchecked: { plain: statement(`${plain} ${returning}`), many: statement(`${many} ${returning}`) },
+    unanswered: statement(plain),
     lastSeq: `currval('${names.sequence}')`,
     remove: statement(`delete from ${names.events} ${byIds}`),
     present: statement(`select event_id, seq from ${names.events} ${byIds}`),
@@ -93,14 +95,20 @@ export function lateAppends(
     count = 0
     bytes = 0
     for (const append of appends) append.sent()
-    const rows = appends.flatMap((append) => append.rows)
+    const [first] = appends as [LateAppend]
+    const rows = appends.length === 1 ? first.rows : appends.flatMap((append) => append.rows)
+    const insert = insertOf(sql.unchecked, rows, first.leaseMs)
+    // A row of this process's own is not looked for.
+    const isOurs = insert.statement === sql.unchecked.plain && rows[0]?.token !== null
     return {
-      ...insertOf(sql.unchecked, rows, (appends[0] as LateAppend).leaseMs),
+      ...insert,
+      unanswered: isOurs ? sql.unanswered : null,
       seq: rows.length === 1 ? sql.lastSeq : null,
       answered: (inserted) => {
         const seqs = seqsOf(inserted)
         for (const append of appends) append.written(seqs)
       },
+      wrote: (one) => first.written(one ? null : NOTHING),
       explain: (error) => {
         const ids = idsThatExist(error, rows)
         if (ids.length > 0) return new DuplicateEventError(ids)

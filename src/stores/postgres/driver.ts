@@ -29,9 +29,13 @@ export interface ListenSession {
 export interface LateStatement {
   readonly statement: Statement
   readonly params: readonly Param[]
+  /** The same without an answer, when nobody is going to ask for the `seq` of the one row that it writes. */
+  readonly unanswered: Statement | null
   /** An expression for the `seq` of the row it writes, for the next statement of the session; null for several rows. */
   readonly seq: string | null
   answered(rows: readonly Row[]): void
+  /** Of the `unanswered` one: whether its row was written. */
+  wrote(one: boolean): void
   /** What to tell the application instead of the driver's error. */
   explain(error: unknown): unknown
 }

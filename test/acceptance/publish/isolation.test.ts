@@ -2,6 +2,7 @@ import { AsyncLocalStorage } from 'node:async_hooks'
 import type pg from 'pg'
 import { expect, it } from 'vitest'
 import { type EventMetadata, NoActiveTransactionError, TransactionEndedError } from '../../../src/index.js'
+import { doesAsItsClass } from '../../support/trap-kit.js'
 import { until } from '../../support/until.js'
 import { OrderPlaced, onEveryPostgres } from '../../support/world.js'
 
@@ -98,7 +99,7 @@ onEveryPostgres("the caller's own client", (newWorld) => {
       await until(() => handled.length > 0)
       const { rows } = await client.query('select pg_current_xact_id_if_assigned() as xid')
       expect(rows).toEqual([{ xid: null }])
-      expect(Object.hasOwn(client, 'query')).toBe(false)
+      expect(doesAsItsClass(client)).toBe(true)
       expect(client.listenerCount('error')).toBe(listeners)
     } finally {
       client.release()

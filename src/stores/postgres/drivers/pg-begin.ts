@@ -110,10 +110,8 @@ export class LateBegin {
   #listen(): void {
     this.#isHeld = false
     const connection = this.#connection
-    const emit = connection.emit
-    this.#override(connection, 'emit', (event: string, ...args: unknown[]) =>
-      this.#hear(emit.bind(connection), event, args),
-    )
+    const { emit } = connection
+    this.#override(connection, 'emit', (event: string, ...args: unknown[]) => this.#hear(emit, event, args))
   }
 
   #sendAlone(next: () => void): void {
@@ -140,7 +138,8 @@ export class LateBegin {
   }
 
   #hear(emit: Emit, event: string, args: unknown[]): boolean {
-    if (this.#undo.length === 0) return emit(event, ...args)
+    const connection = this.#connection
+    if (this.#undo.length === 0) return emit.call(connection, event, ...args)
     const isForBegin = this.#heard < this.#answers.length
     if (isForBegin && event === this.#answers[this.#heard]) {
       this.#heard++
@@ -149,11 +148,11 @@ export class LateBegin {
     }
     // From here on the client knows by itself whether it is in a transaction.
     if (event === 'readyForQuery') this.drop()
-    if (!isForBegin || event !== 'errorMessage') return emit(event, ...args)
+    if (!isForBegin || event !== 'errorMessage') return emit.call(connection, event, ...args)
     this.drop()
-    emit(event, ...args)
+    emit.call(connection, event, ...args)
     // Without the BEGIN every further statement would commit by itself.
-    this.#connection.stream.destroy?.()
+    connection.stream.destroy?.()
     return true
   }
 }

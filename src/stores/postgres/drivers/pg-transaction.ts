@@ -173,7 +173,11 @@ export class PgTransaction<Client extends PgClient> {
   async #commitWith(late: LateStatement, channel: string | null): Promise<boolean> {
     const ring = this.#ring?.onlyLate && channel !== null ? ringBehindCommit(channel, late) : null
     const commit = { statement: this.#prepare ? COMMIT : unnamed(COMMIT), params: [] }
-    const { rows, commands, error, sent } = await this.#sendLate(late, ring ? [commit, ring] : [commit])
+    const statement = late.unanswered ?? late.statement
+    const { rows, commands, error, sent } = await this.#sendLate(
+      { statement, params: late.params },
+      ring ? [commit, ring] : [commit],
+    )
     const [written, committed, rang] = commands
     if (written === undefined) {
       const known = error !== null && (!sent || refusedCommit(error))
@@ -184,7 +188,8 @@ export class PgTransaction<Client extends PgClient> {
       this.broken = committed !== 'ROLLBACK'
       throw new TransactionRolledBackError()
     }
-    late.answered(rows)
+    if (late.unanswered) late.wrote(written === 'INSERT 0 1')
+    else late.answered(rows)
     return rang !== undefined
   }
 
@@ -296,7 +301,7 @@ export class PgTransaction<Client extends PgClient> {
     return held ? held() : null
   }
 
-  async #sendLate({ statement, params }: LateStatement, then: readonly Step[]): Promise<Answer> {
+  async #sendLate({ statement, params }: Step, then: readonly Step[]): Promise<Answer> {
     const first = { statement: this.#prepare ? statement : unnamed(statement), params }
     const client = { query: (packet: unknown) => this.#query(packet) }
     const answer = await send(client, [first, ...then], () => {
