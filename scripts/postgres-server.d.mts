@@ -7,6 +7,8 @@ export interface PostgresOptions {
   port?: number
   /** Default true. Off, a commit survives the death of the server but not of the machine: fine for tests. */
   fsync?: boolean
+  /** Default false. On, the URL leads through a Unix socket instead of TCP. */
+  socket?: boolean
   /** Further server settings, as in postgresql.conf. */
   settings?: Record<string, string | number | boolean>
 }

@@ -89,7 +89,13 @@ const TRAITS = {
   destroysBy: 'SIGQUIT',
 }
 
-export async function startPostgres({ version = 'newest', port, fsync = true, settings = {} } = {}) {
+export async function startPostgres({
+  version = 'newest',
+  port,
+  fsync = true,
+  socket = false,
+  settings = {},
+} = {}) {
   const found = findPostgres(version)
   if (!found) {
     const wanted = version === 'oldest' ? `PostgreSQL ${OLDEST_MAJOR}` : 'PostgreSQL'
@@ -98,14 +104,15 @@ export async function startPostgres({ version = 'newest', port, fsync = true, se
     )
   }
   const user = unprivilegedUser('postgres', 'nobody')
-  return new Server({ found, user, port, fsync, settings }).create()
+  return new Server({ found, user, port, fsync, socket, settings }).create()
 }
 
 class Server extends PrivateServer {
   #bin
   #settings
+  #socket
 
-  constructor({ found, user, port, fsync, settings }) {
+  constructor({ found, user, port, fsync, socket, settings }) {
     super(TRAITS, { user, port })
     this.major = found.major
     this.#bin = found.bin
@@ -113,9 +120,10 @@ class Server extends PrivateServer {
       fs.cpSync(found.copyable, path.join(this.home, 'native'), { recursive: true, verbatimSymlinks: true })
       this.#bin = path.join(this.home, 'native', 'bin')
     }
+    this.#socket = socket ? path.join(this.home, 'tmp') : ''
     this.#settings = {
       listen_addresses: '127.0.0.1',
-      unix_socket_directories: '',
+      unix_socket_directories: this.#socket,
       max_connections: 200,
       fsync: fsync ? 'on' : 'off',
       ...settings,
@@ -123,7 +131,8 @@ class Server extends PrivateServer {
   }
 
   get url() {
-    return `postgres://postgres@127.0.0.1:${this.port}/postgres`
+    const host = this.#socket ? encodeURIComponent(this.#socket) : '127.0.0.1'
+    return `postgres://postgres@${host}:${this.port}/postgres`
   }
 
   async initialise() {

@@ -6,11 +6,11 @@ export const title = 'business transaction + publish + handled, in one process'
 
 export async function run(context) {
   const load = (side, count, { handle = true, ...options } = {}) => {
-    const job = { role: 'load', side, connections: 16, warm: count / 4, count, handle, options }
+    const job = { role: 'load', side, connections: 16, warm: count, count, handle, options }
     return onEmpty(context, side, (url) => context.child({ ...job, url }))
   }
-  const count = context.size(20_000, 3_000)
-  const fewer = context.size(6_000, 800)
+  const count = context.size(16_000, 2_000)
+  const fewer = context.size(4_500, 600)
   const results = await inTurns(context, {
     ours: () => load('ours', count),
     ...graphileSides('load', (options) => load('graphile', fewer, options)),

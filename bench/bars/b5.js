@@ -4,8 +4,8 @@ import { compare } from '../lib/report.js'
 export const title = 'what publishing costs a transaction'
 
 export async function run(context) {
-  const count = context.size(24_000, 3_000)
-  const job = { role: 'load', connections: 16, warm: count / 4, count }
+  const count = context.size(16_000, 2_000)
+  const job = { role: 'load', connections: 16, warm: count, count }
   const load = (side, handle) => () =>
     onEmpty(context, side, (url) => context.child({ ...job, side, url, handle }))
   const results = await inTurns(context, {

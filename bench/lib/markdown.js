@@ -20,7 +20,7 @@ ${charts.map((name) => `![${CAPTIONS[name]}](${name})`).join('\n\n')}
 
 ## Bars
 The median of the runs, in brackets the lowest and highest run and the longer of the two ways from the median in per cent.
-Ratio: of the medians; in brackets the lowest and highest of the ratios within a round. Rows without a verdict are
+Ratio: the median of the ratios within a round, in brackets the lowest and highest of them. Rows without a verdict are
 information.
 
 ${table(['bar', 'what', 'ours', 'peer', 'ratio', 'must be', 'holds'], bars.map(cells))}

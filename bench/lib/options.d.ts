@@ -5,6 +5,7 @@ export interface BenchOptions {
   readonly out?: string
   readonly all: boolean
   readonly quick: boolean
+  readonly socket: boolean
   readonly profile: boolean
   readonly json: boolean
   readonly help: boolean

@@ -8,6 +8,7 @@ export const USAGE = `npm run bench -- [options]
   --quick          smaller sizes, one repetition: a look, not a verdict
   --repeat N       repetitions of each measurement (default 5); the median counts
   --out DIR        writes bench.json, bench.md and charts (SVG) there
+  --socket         connections by a Unix socket instead of TCP on the loopback
   --rows N         R1: how many old rows are pruned
   --profile        CPU profile of our side: bench/results/*.cpuprofile, and the top 15 functions
   --json           one JSON document on standard output instead of the table
@@ -19,6 +20,7 @@ const OPTIONS = {
   quick: { type: 'boolean', default: false },
   repeat: { type: 'string' },
   out: { type: 'string' },
+  socket: { type: 'boolean', default: false },
   rows: { type: 'string' },
   profile: { type: 'boolean', default: false },
   json: { type: 'boolean', default: false },

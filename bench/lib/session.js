@@ -9,10 +9,19 @@ const SETTINGS = { shared_buffers: '256MB', max_wal_size: '4GB', log_line_prefix
  * A server, and what a bar needs to measure on it. Nothing is left behind, however this process ends: by `end()`,
  * by a signal, or by the death of the process that started it.
  */
-export async function openSession({ repeat, rows, quick = false, profile = false, progress, settings = {} }) {
+export async function openSession({
+  repeat,
+  rows,
+  quick = false,
+  profile = false,
+  socket = false,
+  progress,
+  settings = {},
+}) {
   const server = await startPostgres({
     version: 'newest',
     fsync: true,
+    socket,
     settings: { ...SETTINGS, ...settings },
   })
   const databases = new Databases(server.url)

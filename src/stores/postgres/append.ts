@@ -27,8 +27,9 @@ export function appendStatements(names: Names) {
   const plain = `
 insert into ${names.events} (event_id, event_type, aggregate_type, aggregate_id, version, payload, metadata,
   occurred_at, payload_size, locked_by, locked_until)
-values ($1::text, $2::text, $3::text, $4::text, $5::int, $6::text::json, $7::text::json, $8::timestamptz, $9::int,
-  $10::text, clock_timestamp() + $11::float8 * interval '1 ms')`
+values ($1::text, $2::text, $3::text, $4::text, $5::int, $6::text::json, $7::text::json,
+  timestamptz 'epoch' + $8::float8 * interval '1 ms', $9::int, $10::text,
+  clock_timestamp() + $11::float8 * interval '1 ms')`
   const many = `
 insert into ${names.events} (event_id, event_type, aggregate_type, aggregate_id, version, payload, metadata,
   occurred_at, payload_size, locked_by, locked_until, tenant_id, ordering_key, payload_bytes, headers, available_at)
@@ -187,7 +188,7 @@ function paramsOf({ event, token }: AppendRow, leaseMs: number): Param[] {
     event.version,
     event.payloadText,
     metadataText(event),
-    event.occurredAt.toISOString(),
+    event.occurredAtMs,
     event.payloadSize,
     token,
     token === null ? null : leaseMs,
