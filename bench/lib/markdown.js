@@ -20,8 +20,8 @@ ${charts.map((name) => `![${CAPTIONS[name]}](${name})`).join('\n\n')}
 
 ## Bars
 The median of the runs, in brackets the lowest and highest run and the longer of the two ways from the median in per cent.
-Ratio: the median of the ratios within a round, in brackets the lowest and highest of them. Rows without a verdict are
-information.
+Ratio: the median of the ratios within a round, in brackets the lowest and highest of them, and that of the two medians. Rows
+without a verdict are information.
 
 ${table(['bar', 'what', 'ours', 'peer', 'ratio', 'must be', 'holds'], bars.map(cells))}
 ${bars
@@ -37,7 +37,7 @@ ${list({
 })}
 
 ## Versions
-${list({ Node: node, PostgreSQL: postgres.version, 'its settings that are not the defaults': settings.join(', '), ...versions })}
+${list({ Node: node, PostgreSQL: postgres.version, 'its settings that are not the defaults': settings.join(', '), connections: options.socket ? 'by a Unix socket' : 'by TCP', ...versions })}
 
 ## What the peers were given
 ${table(['peer', 'bars', 'configuration', 'which is'], peers.map(peerCells))}
@@ -67,16 +67,20 @@ function cells(row) {
     row.what,
     figure(row.ours, measured?.ours),
     figure(row.peer, measured?.peer),
-    row.ratio === undefined ? '' : figure(times(row.ratio), measured?.ratio, false),
+    row.ratio === undefined ? '' : ratioCell(times(row.ratio), measured?.ratio),
     row.must ?? '',
     verdictOf(row),
   ]
 }
 
-function figure(text = '', spread = undefined, withPercent = true) {
+function figure(text = '', spread = undefined) {
   if (!spread || spread.runs < 2) return text
-  const percent = withPercent ? `, ±${spread.percent.toFixed(1)} %` : ''
-  return `${text} (${spread.range}${percent})`
+  return `${text} (${spread.range}, ±${spread.percent.toFixed(1)} %)`
+}
+
+function ratioCell(text, rounds) {
+  if (!rounds || rounds.runs < 2) return text
+  return `${text} (${rounds.range}; ${times(rounds.ofMedians).replace(' ×', '')})`
 }
 
 const peerCells = ({ peer, bars, configuration, why }) => [peer, bars.join(', '), configuration, why]

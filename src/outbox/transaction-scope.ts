@@ -220,8 +220,7 @@ export class TransactionScope<Client> implements Transaction<Client> {
         const inner = new TransactionScope(this.#shared, session, this.#ledger, this)
         scope = inner
         const value = await inner.#runBody(body)
-        await inner.#quiet()
-        inner.#ended = true
+        await inner.#end()
         return value
       })
       if (scope) this.#onCommit.push(...scope.#onCommit)
@@ -250,18 +249,27 @@ export class TransactionScope<Client> implements Transaction<Client> {
     }
   }
 
+  get #isBusy(): boolean {
+    return this.#nesting > 0 || this.#underway.size > 0
+  }
+
   /** Waits for publishes that were not awaited, also those of nested scopes. */
   async #quiet(): Promise<void> {
-    while (this.#nesting > 0 || this.#underway.size > 0) {
+    while (this.#isBusy) {
       await this.#nested
       await Promise.allSettled(this.#underway)
     }
   }
 
+  /** The same, and lets nothing in afterwards. */
+  async #end(): Promise<void> {
+    while (this.#isBusy) await this.#quiet()
+    this.#ended = true
+  }
+
   /** From now on publishing is refused. Returns the events that the commit is going to contain. */
   async #close(): Promise<readonly Pending[]> {
-    await this.#quiet()
-    this.#ended = true
+    await this.#end()
     const { pending, lostRows, isMarked } = this.#ledger
     const nobodyCares = pending.length === 0 && this.#onCommit.length === 0 && !isMarked
     if (nobodyCares || !(lostRows || this.#session.mayHaveLostRows())) return pending

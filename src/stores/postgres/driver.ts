@@ -91,7 +91,7 @@ export function ringBehindCommit(
   { seq }: LateStatement,
 ): { statement: Statement; params: readonly Param[] } | null {
   if (seq === null) return null
-  return { statement: { name: '', text: notifyWith(seq) }, params: [channel] }
+  return { statement: statement(notifyWith(seq)), params: [channel] }
 }
 
 const statements = new Map<string, Statement>()

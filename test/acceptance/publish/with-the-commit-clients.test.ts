@@ -39,6 +39,21 @@ describe('a client whose query the application has replaced', () => {
   })
 })
 
+describe('a client behind a proxy', () => {
+  it('does as its class does after a transaction, and so does the proxy', async () => {
+    const { pool, outbox } = await opened()
+    const client = await pool.connect()
+    client.on('error', () => {})
+    const proxy = new Proxy(client, {})
+    for (const one of [client, proxy, client]) {
+      await outbox.transaction(one, (tx) => tx.publish(event('thing.happened', 1)))
+      expect([client, proxy].map(doesAsItsClass)).toEqual([true, true])
+    }
+    client.release()
+    expect(await payloads(pool)).toEqual([1, 1, 1])
+  })
+})
+
 describe('a client that takes nothing but text', () => {
   it.each([
     ['throws', 'sync'],

@@ -48,8 +48,14 @@ const commits = /(?:^|;)\s*(?:commit|end)\b/i
 const rollbackTo = /^\s*rollback\s+(?:(?:work|transaction)\s+)?to\b/i
 
 /** What its class does. To delete the property instead would make every later use of the client slow. */
-function asInherited(this: PgClient, ...args: unknown[]): unknown {
-  return Object.getPrototypeOf(this).query.apply(this, args)
+function asInherited(this: PgClient, ...args: Parameters<Query>): unknown {
+  return inheritedBy(this).apply(this, args)
+}
+
+function inheritedBy(client: PgClient): Query {
+  let owner = client as { query: unknown }
+  while (owner.query === asInherited) owner = Object.getPrototypeOf(owner)
+  return owner.query as Query
 }
 
 /** Neither text nor ours: it speaks the protocol itself. */
@@ -89,7 +95,7 @@ export class PgTransaction<Client extends PgClient> {
     this.#prepare = prepare
     this.#mayBeginLate = mayBeginLate && takesPackets(client)
     this.#inherited = !Object.hasOwn(client, 'query') || client.query === asInherited
-    const original = (this.#inherited ? Object.getPrototypeOf(client).query : client.query) as Query
+    const original = inheritedBy(client)
     const before = (config: unknown, text: unknown) => this.#before(config, text)
     const after = (result: unknown) => this.#after(result)
     this.#original = original
@@ -172,12 +178,10 @@ export class PgTransaction<Client extends PgClient> {
   /** One packet: the server does not come to the COMMIT when the statement before it fails. True: it rang as well. */
   async #commitWith(late: LateStatement, channel: string | null): Promise<boolean> {
     const ring = this.#ring?.onlyLate && channel !== null ? ringBehindCommit(channel, late) : null
-    const commit = { statement: this.#prepare ? COMMIT : unnamed(COMMIT), params: [] }
-    const statement = late.unanswered ?? late.statement
-    const { rows, commands, error, sent } = await this.#sendLate(
-      { statement, params: late.params },
-      ring ? [commit, ring] : [commit],
-    )
+    const insert = { statement: late.unanswered ?? late.statement, params: late.params }
+    const commit = { statement: COMMIT, params: [] }
+    const steps = ring ? [insert, commit, ring] : [insert, commit]
+    const { rows, commands, error, sent } = await this.#sendLate(steps)
     const [written, committed, rang] = commands
     if (written === undefined) {
       const known = error !== null && (!sent || refusedCommit(error))
@@ -276,7 +280,7 @@ export class PgTransaction<Client extends PgClient> {
     try {
       const late = this.#take() as LateStatement
       explain = late.explain
-      const { rows, error } = await this.#sendLate(late, [])
+      const { rows, error } = await this.#sendLate([late])
       this.#writing = false
       if (error !== null) throw error
       late.answered(rows)
@@ -301,10 +305,12 @@ export class PgTransaction<Client extends PgClient> {
     return held ? held() : null
   }
 
-  async #sendLate({ statement, params }: Step, then: readonly Step[]): Promise<Answer> {
-    const first = { statement: this.#prepare ? statement : unnamed(statement), params }
+  async #sendLate(steps: readonly Step[]): Promise<Answer> {
+    const sent = this.#prepare
+      ? steps
+      : steps.map((step) => ({ ...step, statement: unnamed(step.statement) }))
     const client = { query: (packet: unknown) => this.#query(packet) }
-    const answer = await send(client, [first, ...then], () => {
+    const answer = await send(client, sent, () => {
       const refused = this.#refusal()
       this.#writing = refused === null
       return refused
