@@ -62,9 +62,9 @@ async function seed(): Promise<void> {
 
 const watch = (...args: string[]) => ['status', '--watch', '--database', database.url, ...args]
 
-/** What the screen shows after the last drawing. */
+/** What the screen shows after the last drawing that is complete. */
 function frame(output: string): string[] {
-  const last = output.split(`${ESCAPE}[H`).at(-1) ?? ''
+  const last = output.split(`${ESCAPE}[H`).findLast((drawing) => drawing.includes(`${ESCAPE}[J`)) ?? ''
   return last
     .replaceAll(new RegExp(`${ESCAPE}\\[[KJ]`, 'g'), '')
     .replaceAll(new RegExp(`${ESCAPE}\\[\\d+m`, 'g'), '')
@@ -189,7 +189,7 @@ describe('aftercommit status --watch in a terminal', () => {
     const pty = new Pty(['status', '--watch', '--interval', '0.1', '--database', proxy.url])
     await pty.shows(/INSTANCE[\s\S]*\[J/)
     proxy.refuse()
-    await pty.shows(/; trying again, below is what was last seen/)
+    await pty.shows(/; trying again, below is what was last seen[\s\S]*\[J/)
     expect(frame(pty.output).join('\n')).toContain('order.placed')
     const back = pty.output.length
     proxy.accept()
