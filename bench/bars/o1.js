@@ -50,6 +50,7 @@ function rowsOf(count, results) {
       what: `drain ${count / 1000}k, ${what}`,
       ours: name,
       peer: beside,
+      paired: true,
       atLeast,
       details: { cpuMicrosPerEvent: cpu },
     })

@@ -20,8 +20,8 @@ ${charts.map((name) => `![${CAPTIONS[name]}](${name})`).join('\n\n')}
 
 ## Bars
 The median of the runs, in brackets the lowest and highest run and the longer of the two ways from the median in per cent.
-Ratio: the median of the ratios within a round, in brackets the lowest and highest of them, and that of the two medians. Rows
-without a verdict are information.
+Ratio: of the medians; in brackets the lowest and highest of the ratios within a round, and their median. Rows without a
+verdict are information.
 
 ${table(['bar', 'what', 'ours', 'peer', 'ratio', 'must be', 'holds'], bars.map(cells))}
 ${bars
@@ -80,7 +80,7 @@ function figure(text = '', spread = undefined) {
 
 function ratioCell(text, rounds) {
   if (!rounds || rounds.runs < 2) return text
-  return `${text} (${rounds.range}; ${times(rounds.ofMedians).replace(' ×', '')})`
+  return `${text} (${rounds.range}; ${times(rounds.median).replace(' ×', '')})`
 }
 
 const peerCells = ({ peer, bars, configuration, why }) => [peer, bars.join(', '), configuration, why]

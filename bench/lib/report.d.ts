@@ -19,7 +19,7 @@ export interface Row {
     readonly field: string
     readonly ours: Spread & { readonly name: string }
     readonly peer?: Spread & { readonly name: string }
-    readonly ratio?: Spread & { readonly ofMedians: number }
+    readonly ratio?: Spread
   }
   readonly share?: { readonly value: number; readonly low: number; readonly high: number }
   readonly details?: Record<string, unknown>
@@ -36,6 +36,7 @@ export function compare(
     field?: string
     format?: Format
     less?: boolean
+    paired?: boolean
     atLeast?: number
     details?: object
   },

@@ -7,18 +7,16 @@ const COLUMNS = ['bar', 'what', 'ours', 'peer', 'ratio', 'must be', 'holds', 'sp
 const WIDEST = 160
 
 /**
- * One part of `inTurns` beside another, by a field of their runs. `less`: less is better. The ratio is the median of those
- * within a round, so that a machine that is slow for a while is slow for both. Holds when it is at least `atLeast`; without
- * that, information.
+ * One part of `inTurns` beside another, by a field of their runs. `less`: less is better. Holds when the ratio of the
+ * medians is at least `atLeast`; without it, information. `paired`: the median of each round's ratio counts instead.
  */
 export function compare(results, { what, ours = 'ours', peer, atLeast, details, ...how }) {
-  const { field = 'rate', format = perSecond, less = false } = how
+  const { field = 'rate', format = perSecond, less = false, paired = false } = how
   const [own, others] = [ours, peer].map((name) => results[name].map((run) => run[field]))
   const ratioOf = (mine, its) => (less ? its / mine : mine / its)
   const sides = { ours: sideOf(ours, own, format), peer: sideOf(peer, others, format) }
   const rounds = spreadOf(own.map((value, round) => ratioOf(value, others[round])))
-  const ratio = rounds.median
-  const ofMedians = ratioOf(sides.ours.median, sides.peer.median)
+  const ratio = paired ? rounds.median : ratioOf(sides.ours.median, sides.peer.median)
   const isBar = atLeast !== undefined
   return {
     what,
@@ -26,7 +24,7 @@ export function compare(results, { what, ours = 'ours', peer, atLeast, details, 
     peer: format(sides.peer.median),
     ratio,
     ...(isBar ? { must: `≥ ${atLeast} ×`, holds: ratio >= atLeast } : {}),
-    measured: { field, ...sides, ratio: { ...rounds, range: range(rounds, ratioText), ofMedians } },
+    measured: { field, ...sides, ratio: { ...rounds, range: range(rounds, ratioText) } },
     ...(isBar
       ? { share: { value: ratio / atLeast, low: rounds.lowest / atLeast, high: rounds.highest / atLeast } }
       : {}),
