@@ -24,7 +24,8 @@ const MEANING = [
     'before, so that hardly any whole pages are in it; autovacuum off, and what a vacuum of the tables wrote ' +
     'afterwards in a column of its own.',
   'Left dead: row versions that nobody has cleaned up when the process ends. Buffers: pages of the shared cache that ' +
-    'statements touched. Statements: as clients send them, BEGIN and COMMIT among them; ours are prepared, and the server counts such only once for each connection: with them it is two more in a transaction. Bytes: of all tables and ' +
+    'statements touched. Statements: as clients send them, BEGIN and COMMIT among them; ours are prepared, and the ' +
+    'server counts such only once for each connection: with them it is two more in a transaction. Bytes: of all tables and ' +
     'indexes at the end, the dead rows in them as well. The order that a transaction writes is in every line.',
 ]
 

@@ -1,3 +1,4 @@
+import { setFlagsFromString } from 'node:v8'
 import pg from 'pg'
 import { describe, expect, it } from 'vitest'
 import { createOutbox } from '../../../src/index.js'
@@ -36,6 +37,22 @@ describe('a client whose query the application has replaced', () => {
     expect(doesAsItsClass(client)).toBe(true)
     client.release()
     expect(await payloads(pool)).toEqual(['kept'])
+  })
+})
+
+describe('a client that transactions run on', () => {
+  it('stays one whose properties V8 finds at once', async () => {
+    const { pool, outbox } = await opened()
+    const client = await pool.connect()
+    client.on('error', () => {})
+    setFlagsFromString('--allow-natives-syntax')
+    const isFast = new Function('object', 'return %HasFastProperties(object)') as (object: object) => boolean
+    expect(isFast(client)).toBe(true)
+    for (const payload of [1, 2]) {
+      await outbox.transaction(client, (tx) => tx.publish(event('thing.happened', payload)))
+      expect(isFast(client)).toBe(true)
+    }
+    client.release()
   })
 })
 
