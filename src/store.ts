@@ -121,6 +121,8 @@ export interface OrderedClaimRequest {
   readonly keys: number
   /** Rows of one key to claim at most: its first ones, as far as they are due. The same for every claimer. */
   readonly runLength: number
+  /** Rows that may be claimed; the run of the first key is taken whatever its length. */
+  readonly limit: number
   /** Payload bytes that may be claimed; the first key is taken whatever its size. */
   readonly maxBytes: number
   readonly accept: TypeFilter

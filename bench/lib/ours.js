@@ -62,11 +62,12 @@ async function fill(url, count, { keys = 0, blocked = 0 } = {}) {
   await pool.end()
 }
 
+/** Their ids come before all others: whoever asks for the latest rows that are not settled does not read these. */
 async function block(pool, count) {
   const payload = JSON.stringify(payloadOf(0))
   await pool.query(
     `insert into outbox_event (event_id, event_type, payload, payload_size, ordering_key, status, attempts, available_at)
-     select 'blocked-' || n, $1::text, $2::text::json, length($2::text), 'blocked', case n when 1 then 2 else 0 end,
+     select '!' || n, $1::text, $2::text::json, length($2::text), 'blocked', case n when 1 then 2 else 0 end,
        case n when 1 then 1 else 0 end, now() + case n when 1 then interval '1 hour' else interval '0' end
        from generate_series(1, $3::int) n`,
     [TYPE, payload, count],

@@ -1,7 +1,10 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { delivery } from '../../test/support/dispatcher-world.js'
+import type { ClaimedRow } from '../store.js'
 import { linkRuns, OrderedScan, RUN_LENGTH } from './ordered-scan.js'
+
+const row = (orderingKey: string) => ({ orderingKey }) as ClaimedRow
 
 const scanned = (afterKey: string | null) => ({ rows: [], afterKey, nextDueMs: null })
 
@@ -69,9 +72,20 @@ describe('OrderedScan', () => {
     [1, 1],
     [RUN_LENGTH, 1],
     [RUN_LENGTH * 10 + 1, 10],
-    [1_000_000, 250],
+    [1_000_000, 500],
   ])('asks for so many keys that their runs fit: %i places, %i keys', (room, keys) => {
     expect(new OrderedScan().next(room).keys).toBe(keys)
+  })
+
+  it('asks for more keys when the last ones brought fewer rows, and never for more rows than fit', () => {
+    const scan = new OrderedScan()
+    scan.scanned({ ...scanned('b'), rows: [row('a'), row('a'), row('b'), row('b')] })
+    expect(scan.next(100)).toMatchObject({ keys: 50, limit: 100 })
+    scan.scanned(scanned(null))
+    expect(scan.next(100), 'a claim that brought nothing says nothing').toMatchObject({ keys: 50 })
+    scan.scanned({ ...scanned(null), rows: Array.from({ length: RUN_LENGTH }, () => row('a')) })
+    expect(scan.next(100).keys).toBe(Math.floor(100 / RUN_LENGTH))
+    expect(scan.next(0).limit).toBe(1)
   })
 
   it('misses no key, whatever happens when', () => {

@@ -2,9 +2,9 @@ import type { Delivery } from '../dispatcher/delivery.js'
 import type { OrderedClaimResult } from '../store.js'
 
 /** Rows of one key in one claim. All claimers must use the same number: it is how they see each other's runs. */
-export const RUN_LENGTH = 8
+export const RUN_LENGTH = 16
 /** Keys in one claim. */
-const MOST_KEYS = 250
+const MOST_KEYS = 500
 
 /** Where the scan over the ordering keys stands, and whether there is a reason to go on with it. */
 export class OrderedScan {
@@ -13,6 +13,8 @@ export class OrderedScan {
   #asking = false
   /** Something happened behind the back of the scan under way. */
   #again = false
+  /** Rows that a key brought, by the last claim that brought any. */
+  #perKey = RUN_LENGTH
 
   get wanted(): boolean {
     return this.#wanted
@@ -25,14 +27,16 @@ export class OrderedScan {
   }
 
   /** What to ask for, given so many places in the queue. */
-  next(room: number): { afterKey: string; keys: number } {
+  next(room: number): { afterKey: string; keys: number; limit: number } {
     this.#asking = true
-    return { afterKey: this.#afterKey, keys: Math.min(MOST_KEYS, Math.max(1, Math.floor(room / RUN_LENGTH))) }
+    const keys = Math.min(MOST_KEYS, Math.max(1, Math.floor(room / this.#perKey)))
+    return { afterKey: this.#afterKey, keys, limit: Math.max(1, room) }
   }
 
   /** The scan is over when it has come to the last key, unless there is a reason for another one. */
-  scanned({ afterKey }: OrderedClaimResult): void {
+  scanned({ afterKey, rows }: OrderedClaimResult): void {
     this.#asking = false
+    if (rows.length > 0) this.#perKey = rows.length / countRuns(rows)
     this.#afterKey = afterKey ?? ''
     if (afterKey !== null) return
     this.#wanted = this.#again
@@ -42,6 +46,11 @@ export class OrderedScan {
   failed(): void {
     this.#asking = false
   }
+}
+
+/** Runs come one after the other. */
+function countRuns(rows: OrderedClaimResult['rows']): number {
+  return rows.filter(({ orderingKey }, at) => orderingKey !== rows[at - 1]?.orderingKey).length
 }
 
 /** Chains the events of each key. Returns the first of each run. */

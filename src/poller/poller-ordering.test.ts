@@ -95,7 +95,7 @@ describe('Poller and ordering keys', () => {
     await publishOrdered(3, 'k', 'l')
     const accept = { names: [], versions: [], prefixes: [''] }
     await store.claimOrdered({
-      ...{ token: 'gone:1', leaseMs: 100, accept, keys: 10, runLength: 8, maxBytes: 1e9 },
+      ...{ token: 'gone:1', leaseMs: 100, accept, keys: 10, runLength: 8, limit: 100, maxBytes: 1e9 },
       ...{ afterKey: '', suspects: 0, skipRecentMs: 0 },
     })
     await clock.advance(200)

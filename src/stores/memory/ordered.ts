@@ -32,6 +32,7 @@ export function claimOrdered(
     accepts(row.event)
   const takings: Taking[] = []
   let { afterKey, suspects } = request
+  let rows = 0
   let bytes = 0
   let looked = 0
   let nextDueMs = Number.POSITIVE_INFINITY
@@ -44,7 +45,9 @@ export function claimOrdered(
     if (taking && (!taking.suspect || suspects > 0)) {
       const size = taking.run.reduce((sum, row) => sum + row.event.payloadSize, 0)
       // What does not fit comes first next time; a cursor that went past it could keep it waiting for ever.
-      if (takings.length > 0 && bytes + size > request.maxBytes) break
+      const isOver = rows + taking.run.length > request.limit || bytes + size > request.maxBytes
+      if (takings.length > 0 && isOver) break
+      rows += taking.run.length
       bytes += size
       if (taking.suspect) suspects--
       takings.push(taking)

@@ -22,7 +22,15 @@ async function claim(store: MemoryStore, request: Partial<ClaimRequest> = {}) {
 }
 
 function claimOrdered(store: MemoryStore, request: Partial<OrderedClaimRequest> = {}) {
-  const bounds = { keys: 250, runLength: 8, maxBytes: 1e9, afterKey: '', suspects: 0, skipRecentMs: 0 }
+  const bounds = {
+    keys: 250,
+    runLength: 8,
+    limit: 1_000,
+    maxBytes: 1e9,
+    afterKey: '',
+    suspects: 0,
+    skipRecentMs: 0,
+  }
   return store.claimOrdered({ token: 'test:1', leaseMs: 30_000, accept: ANY, ...bounds, ...request })
 }
 

@@ -104,7 +104,7 @@ export async function claimOrdered(
   if (wanted.length === 0) return { rows: [], afterKey: last, nextDueMs }
   return connection.transaction(async (query) => {
     const possible = await takings(sql, query, request, wanted)
-    const chosen = fitting(possible, request.maxBytes)
+    const chosen = fitting(possible, request)
     const rows = await lease(
       claims,
       query,
@@ -208,11 +208,16 @@ function take(key: string, unsorted: readonly Near[], runLength: number): Taking
 }
 
 /** Runs whole or not at all; the first whatever its size. */
-function fitting(takings: readonly Taking[], maxBytes: number): readonly Taking[] {
+function fitting(
+  takings: readonly Taking[],
+  { limit, maxBytes }: Pick<OrderedClaimRequest, 'limit' | 'maxBytes'>,
+): readonly Taking[] {
+  let count = 0
   let bytes = 0
   const end = takings.findIndex(({ run }, at) => {
+    count += run.length
     for (const { size } of run) bytes += size
-    return at > 0 && bytes > maxBytes
+    return at > 0 && (count > limit || bytes > maxBytes)
   })
   return end < 0 ? takings : takings.slice(0, end)
 }

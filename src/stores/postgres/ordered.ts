@@ -39,10 +39,15 @@ export function orderedStatements(names: Names) {
       case when locked_until >= now() then 0 when not (${takeable}) then 0 when locked_until is null then 1 else 2 end as state,
       case when status in (0, 2) and available_at > now() and available_at < 'infinity' then available_at end as due
     from ${names.events} where ${ORDERED} and ordering_key ${after} order by ordering_key, seq limit 1)`
-  const within = '(total <= $5::float8 or n = first)'
+  const within = '(total <= $5::float8 and count <= $13::int or n = first)'
+  // Of the runs of which every row could be locked; as a rule that is all of them.
+  const whole = (which: string) => `case when (select count(*) from locked) = (select count(*) from wanted)
+      then array(select ctid from locked where ${which})
+      else array(select ctid from locked l where ${which}
+        and (select count(*) from locked o where o.n = l.n) = (select count(*) from wanted w where w.n = l.n)) end`
   return {
     // $1 token, $2 lease ms, $3 keys, $4 run length, $5 most bytes, $6 from key, $7 suspects, $8 skip recent ms,
-    // $9–$12 filter
+    // $9–$12 filter, $13 most rows
     claim: statement(`
 with recursive head as (
   select 1 as n, f.*, state = 1 or (state = 2 and $7::int > 0) as take,
@@ -57,38 +62,40 @@ with recursive head as (
   select h.n, h.ordering_key, h.seq, h.state from head h join ${names.events} e on e.ctid = h.place
    where h.take and e.xmin = h.seen for update of e skip locked
 ), near as materialized ( -- its first rows, and whatever was leased further back
-  select k.n, r.place, r.seen, r.size, r.run from entered k cross join lateral (
-    select place, seen, size, run, bool_or(locked_until >= now()) over () as busy,
-        run or locked_until is not null or lag(run) over (rows unbounded preceding) as wanted
-      from (
-        select place, seen, size, locked_until, bool_and(nth = 1 or (nth <= $4::int and k.state = 1
-            and locked_until is null and ${takeable})) over (rows unbounded preceding) as run
-          from (
-            select ctid as place, xmin as seen, ${SIZE}, row_number() over () as nth, status, available_at, created_at,
-                locked_until, version, event_type, aggregate_type
-              from ${names.events} where ${ORDERED} and ordering_key = k.ordering_key and seq >= k.seq
-             order by ordering_key, seq limit ${LOOK_AHEAD}) pending
-         where nth <= greatest($4::int, 2) or locked_until is not null) numbered) r
-   where r.wanted and r.busy is not true
+  select k.n, r.places, r.seen, r.sizes, r.leased,
+      case when k.state = 1 then coalesce(array_position(r.free, false, 2) - 1, cardinality(r.free)) else 1 end as run
+    from entered k cross join lateral (
+      select array_agg(place) as places, array_agg(seen) as seen, array_agg(size) as sizes,
+          array_agg(locked_until is not null) as leased, bool_or(locked_until >= now()) as busy,
+          array_agg(nth <= $4::int and locked_until is null and ${takeable}) as free
+        from (
+          select ctid as place, xmin as seen, ${SIZE}, row_number() over () as nth, status, available_at, created_at,
+              locked_until, version, event_type, aggregate_type
+            from ${names.events} where ${ORDERED} and ordering_key = k.ordering_key and seq >= k.seq
+           order by ordering_key, seq limit ${LOOK_AHEAD}) pending
+       where nth <= greatest($4::int, 2) or locked_until is not null) r
+   where r.busy is not true
 ), budget as materialized (
-  select *, sum(case when run then size end) over (order by n) as total, count(*) over (partition by n) as parts,
-      min(n) over () as first from near
+  select *, sum((select sum(size) from unnest(sizes[:run]) size)) over (order by n) as total,
+      sum(run) over (order by n) as count, min(n) over () as first
+    from near
+), wanted as materialized (
+  select b.n, row.place, row.seen, row.nth <= b.run as run
+    from budget b cross join lateral unnest(b.places, b.seen, b.leased) with ordinality as row(place, seen, leased, nth)
+   where ${within} and (row.nth <= b.run + 1 or row.leased)
 ), locked as materialized (
-  select b.n, b.parts, b.run, e.ctid from budget b join ${names.events} e on e.ctid = b.place
-   where ${within} and e.xmin = b.seen for update of e skip locked
-), whole as materialized (
-  select unnest(array_agg(ctid)) as ctid, unnest(array_agg(run)) as run from locked
-   group by n having count(*) = max(parts)
+  select w.n, w.run, e.ctid from wanted w join ${names.events} e on e.ctid = w.place
+   where e.xmin = w.seen for update of e skip locked
 ), behind as (
   update ${names.events} e set
       locked_by = case when e.locked_by is null or e.locked_by ^@ '${LOST}' then e.locked_by else '${LOST}' || e.locked_by end
-    where e.ctid = any(array(select ctid from whole where not run))
+    where e.ctid = any(${whole('not run')})
 ), got as (
   update ${names.events} e set
       locked_by = case when e.locked_by is null then $1::text else $1::text || '${SOLO}' end,
       attempts = e.attempts + case when e.locked_by like '%${SOLO}' then 1 else 0 end,
       locked_until = now() + $2::float8 * interval '1 ms'
-    where e.ctid = any(array(select ctid from whole where run))
+    where e.ctid = any(${whole('run')})
   returning ${EVENT_COLUMNS}, e.locked_by
 )
 select ${OUT} from got
@@ -108,7 +115,8 @@ export async function claimOrdered(
   query: Query,
   request: OrderedClaimRequest,
 ): Promise<OrderedClaimResult> {
-  const { token, leaseMs, keys, runLength, maxBytes, afterKey, suspects, skipRecentMs, accept } = request
+  const { token, leaseMs, keys, runLength, limit, maxBytes, afterKey, suspects, skipRecentMs, accept } =
+    request
   if (keys < 1) return { rows: [], afterKey, nextDueMs: null }
   if (acceptsNothing(accept)) return { rows: [], afterKey: null, nextDueMs: null }
   const rows = await query(sql.claim, [
@@ -121,6 +129,7 @@ export async function claimOrdered(
     suspects,
     skipRecentMs,
     ...filterParams(accept),
+    limit,
   ])
   const summary = rows[rows.length - 1] as Row
   return {

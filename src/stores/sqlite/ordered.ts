@@ -100,20 +100,22 @@ function take(
   request: OrderedClaimRequest,
   filter: Params,
 ): OrderedClaimResult {
-  const { maxBytes } = request
+  const { limit, maxBytes } = request
   const now = clock(db)
   const { heads, goesOnAfter, nextDueMs } = scan(sql, db, request, filter, now)
   const pending = pendingOf(sql, db, request, filter, now, heads)
   const takings: Taking[] = []
   let afterKey = goesOnAfter
   let before = request.afterKey
+  let count = 0
   let bytes = 0
   for (const { key, isEntered } of heads) {
     const taking = isEntered ? takingOf(pending.get(key) ?? [], now, request.runLength) : undefined
     if (taking) {
+      count += taking.run.length
       for (const { size } of taking.run) bytes += size
       // What does not fit comes first next time; a cursor that went past it could keep it waiting for ever.
-      if (takings.length > 0 && bytes > maxBytes) {
+      if (takings.length > 0 && (count > limit || bytes > maxBytes)) {
         afterKey = before
         break
       }

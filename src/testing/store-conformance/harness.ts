@@ -124,6 +124,7 @@ export class Harness<Client> {
       leaseMs: LONG_MS,
       keys: 100,
       runLength: 4,
+      limit: 1_000,
       maxBytes: 64 * 1024 * 1024,
       accept: ANY,
       afterKey: '',

@@ -109,6 +109,21 @@ export const orderingScan: Theme = {
       assert.deepEqual(keysOf(second.rows), ['b', 'b', 'b', 'c', 'c', 'c'])
     })
 
+    test('a run is taken whole or not at all when the places are few', async (h) => {
+      for (const key of ['a', 'b', 'c']) await appendKeys(h, [key, key, key])
+      const first = await h.claimOrderedResult({ limit: 5 })
+      assert.deepEqual(keysOf(first.rows), ['a', 'a', 'a'])
+      assert.ok(first.afterKey !== null)
+      const second = await h.claimOrderedResult({ limit: 6, afterKey: first.afterKey })
+      assert.deepEqual(keysOf(second.rows), ['b', 'b', 'b', 'c', 'c', 'c'])
+    })
+
+    test('the run of the first key is taken whatever its length', async (h) => {
+      await appendKeys(h, ['a', 'a', 'b'])
+      assert.deepEqual(keysOf(await h.claimOrdered({ limit: 1 })), ['a', 'a'])
+      assert.deepEqual(keysOf(await h.claimOrdered({ limit: 1 })), ['b'])
+    })
+
     test('the first key is taken whatever its size, whole', async (h) => {
       await appendKeys(h, ['a', 'a', 'b'], { payload: 'x'.repeat(10_000) })
       assert.deepEqual(keysOf(await h.claimOrdered({ maxBytes: 1 })), ['a', 'a'])
@@ -129,7 +144,7 @@ export const orderingScan: Theme = {
       const keys = numbered('key', 250)
       await appendKeys(h, keys, { payload: 'x'.repeat(98) })
       await appendKeys(h, keys, { payload: 'x'.repeat(98) })
-      const results = await h.claimAllKeys({ keys: 60, maxBytes: 10_000 })
+      const results = await h.claimAllKeys({ keys: 60, limit: 90, maxBytes: 10_000 })
       assert.deepEqual(
         results.flatMap((result) => keysOf(result.rows)),
         keys.flatMap((key) => [key, key]),

@@ -124,6 +124,9 @@ const ORDERING_BUGS: Readonly<Record<string, Bug>> = {
   'takes no notice of the bytes': (good) => ({
     claimOrdered: (request) => good.claimOrdered({ ...request, maxBytes: Number.POSITIVE_INFINITY }),
   }),
+  'takes no notice of the limit': (good) => ({
+    claimOrdered: (request) => good.claimOrdered({ ...request, limit: 1_000_000 }),
+  }),
   'takes one key too many': (good) => ({
     claimOrdered: (request) => good.claimOrdered({ ...request, keys: request.keys + 1 }),
   }),

@@ -225,7 +225,7 @@ export class Session {
     }
     const { rows } =
       kind === 'claim keys'
-        ? await store.claimOrdered({ ...common, keys: 10, runLength: RUN_LENGTH, afterKey: '' })
+        ? await store.claimOrdered({ ...common, keys: 10, runLength: RUN_LENGTH, limit: 1_000, afterKey: '' })
         : await store.claim({
             ...common,
             limit: 100,
