@@ -9,8 +9,8 @@ export interface LateAppend {
   readonly leaseMs: number
   /** They are on their way to the database. */
   sent(): void
-  /** They are written; `seq` of each by event id. Null: all of them, wherever. */
-  written(seqs: ReadonlyMap<string, number> | null): void
+  /** They are written; `seq` of each by event id, or, of all of them, a number that none is below. */
+  written(seqs: ReadonlyMap<string, number> | number): void
 }
 
 /** An open transaction as a store or an integration gives it to the outbox. */

@@ -25,7 +25,7 @@ import type { TransactionSession } from '../transaction.js'
 export interface Pending {
   /** The envelope itself only when it is going hot: a large transaction must not keep all its payloads. */
   readonly event: Announced
-  /** NaN as long as it is not written; ANYWHERE when nobody has asked. */
+  /** NaN as long as it is not written; a lower one when nobody has asked. */
   seq: number
   /** It has a place in the hot queue and its row is leased to this process. */
   readonly hot: boolean
@@ -68,8 +68,6 @@ export interface PublisherOptions<Client> {
 }
 
 const WARN_EVERY_MS = 10_000
-/** Below every `seq`: whoever looks for the row from here on finds it. */
-const ANYWHERE = 0
 
 /** publish → append, and after the commit → hot queue or doorbell. */
 export class Publisher<Client> {
@@ -303,8 +301,10 @@ function lightOf(event: EventEnvelope): Announced {
   return { eventId, eventType, aggregateType, orderingKey, metadata, payloadSize }
 }
 
-function setSeqs(pending: readonly Pending[], seqs: ReadonlyMap<string, number> | null): void {
-  for (const one of pending) one.seq = seqs ? (seqs.get(one.event.eventId) ?? Number.NaN) : ANYWHERE
+function setSeqs(pending: readonly Pending[], seqs: ReadonlyMap<string, number> | number): void {
+  for (const one of pending) {
+    one.seq = typeof seqs === 'number' ? seqs : (seqs.get(one.event.eventId) ?? Number.NaN)
+  }
 }
 
 function isOrdered({ event }: Pending): boolean {

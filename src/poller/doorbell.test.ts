@@ -44,6 +44,20 @@ describe('DebouncedDoorbell', () => {
     ])
   })
 
+  it('rests longer while very many come, at most twenty milliseconds, and no longer when they stop', async () => {
+    const { bell, rings, clock } = world()
+    const come = async (ms: number, each: number) => {
+      for (let at = 0; at < ms; at++) {
+        for (let one = 0; one < each; one++) bell.ring(1)
+        await clock.advance(1)
+      }
+    }
+    await come(80, 4)
+    expect(rings.map((one) => one.at)).toEqual([0, 5, 15, 35, 55, 75])
+    await come(20, 2)
+    expect(rings.map((one) => one.at).slice(6)).toEqual([95, 100])
+  })
+
   it('says that everything is worth a look when anybody did, and otherwise what is new', async () => {
     const { bell, rings, clock } = world()
     bell.ring(null)

@@ -3,9 +3,15 @@ import type { Clock, Timer } from '../core/clock.js'
 import { errorFields, type Logger } from '../observe/logger.js'
 import type { EventStore, Ring } from '../store.js'
 
-const AT_MOST_EVERY_MS = 5
+/** The rest after a ring, and the longest: it grows while so many calls come in a millisecond. */
+const REST_MS = 5
+const LONGEST_REST_MS = 20
+const MANY = 3
 
-/** Rings other processes at once, then at most every few milliseconds: one NOTIFY a transaction serialises commits. */
+/**
+ * Rings other processes at once, then at most every few milliseconds: one NOTIFY a transaction serialises commits. Thousands
+ * of transactions a second are announced less often: those who hear it have more to do than wait for the next one.
+ */
 export class DebouncedDoorbell {
   readonly #store: Pick<EventStore, 'ring' | 'capabilities'>
   readonly #clock: Clock
@@ -15,6 +21,9 @@ export class DebouncedDoorbell {
   #lowest = Number.POSITIVE_INFINITY
   #ordered = false
   #all = false
+  /** Calls since it rang. */
+  #calls = 0
+  #restMs = REST_MS
   #timer: Timer | null = null
   #ringing: Promise<void> | null = null
 
@@ -30,12 +39,14 @@ export class DebouncedDoorbell {
     if (ring === null) this.#all = true
     else if (ring === 'ordered') this.#ordered = true
     else this.#lowest = Math.min(this.#lowest, ring)
+    this.#calls++
     if (!this.#timer && !this.#ringing) this.#inOwnContext(() => this.#ring())
   }
 
   /** True when somebody else may ring now in our place; it then counts as rung. */
   lend(): boolean {
     if (!this.#store.capabilities.doorbell || this.#timer || this.#ringing) return false
+    this.#restMs = REST_MS
     this.#inOwnContext(() => this.#rest())
     return true
   }
@@ -74,6 +85,8 @@ export class DebouncedDoorbell {
   }
 
   #ring(): void {
+    this.#restMs = this.#calls < MANY * this.#restMs ? REST_MS : Math.min(2 * this.#restMs, LONGEST_REST_MS)
+    this.#calls = 0
     const rings = this.#take().map((ring) => this.#store.ring(ring))
     this.#ringing = Promise.all(rings)
       .catch((error) => this.#logger.debug(errorFields(error), 'the doorbell could not be rung'))
@@ -87,7 +100,7 @@ export class DebouncedDoorbell {
     this.#timer = this.#clock.setTimer(() => {
       this.#timer = null
       if (this.#pending) this.#ring()
-    }, AT_MOST_EVERY_MS)
+    }, this.#restMs)
     this.#timer.unref?.()
   }
 }

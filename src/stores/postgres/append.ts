@@ -19,6 +19,8 @@ import type { Names } from './names.js'
 /** A transaction that publishes more than this sends what it has: it must not keep all its payloads. */
 const MOST_WAITING = 500
 const MOST_BYTES_WAITING = 1_048_576
+/** Which `seq` was the last is asked again after this: with little going on of every row, else of few. */
+const FLOOR_KNOWN_MS = 5
 const NOTHING: ReadonlyMap<string, number> = new Map()
 
 export function appendStatements(names: Names) {
@@ -81,9 +83,34 @@ export async function append(
   return { seqs, duplicates }
 }
 
+/**
+ * What is said to be the `seq` of a row that was written without an answer: one that was known when the row was sent, so
+ * that its own can only be higher. Whoever looks for the row starts there, and has little to walk over.
+ */
+export class SeqFloor {
+  /** Below all of them, as long as none is known. */
+  #seq = 0
+  #toldAt = Number.NEGATIVE_INFINITY
+
+  get seq(): number {
+    return this.#seq
+  }
+
+  /** It is known, and not long ago. */
+  get isFresh(): boolean {
+    return performance.now() - this.#toldAt <= FLOOR_KNOWN_MS
+  }
+
+  tell(seqs: Iterable<number>): void {
+    for (const seq of seqs) if (seq > this.#seq) this.#seq = seq
+    this.#toldAt = performance.now()
+  }
+}
+
 /** Rows that may wait until the application's next statement, or the COMMIT, takes them along. */
 export function lateAppends(
   sql: Statements,
+  floor: SeqFloor,
   late: NonNullable<DriverSession<unknown>['late']>,
   explain: (error: unknown) => unknown,
 ): NonNullable<TransactionSession<unknown>['appendLater']> {
@@ -99,17 +126,19 @@ export function lateAppends(
     const [first] = appends as [LateAppend]
     const rows = appends.length === 1 ? first.rows : appends.flatMap((append) => append.rows)
     const insert = insertOf(sql.unchecked, rows, first.leaseMs)
-    // A row of this process's own is not looked for.
-    const isOurs = insert.statement === sql.unchecked.plain && rows[0]?.token !== null
+    const from = floor.seq
+    // A row of this process's own is not looked for, as a rule.
+    const isAsked = insert.statement !== sql.unchecked.plain || (rows[0]?.token === null && !floor.isFresh)
     return {
       ...insert,
-      unanswered: isOurs ? sql.unanswered : null,
+      unanswered: isAsked ? null : sql.unanswered,
       seq: rows.length === 1 ? sql.lastSeq : null,
       answered: (inserted) => {
         const seqs = seqsOf(inserted)
+        floor.tell(seqs.values())
         for (const append of appends) append.written(seqs)
       },
-      wrote: (one) => first.written(one ? null : NOTHING),
+      wrote: (one) => first.written(one ? from : NOTHING),
       explain: (error) => {
         const ids = idsThatExist(error, rows)
         if (ids.length > 0) return new DuplicateEventError(ids)

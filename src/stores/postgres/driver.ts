@@ -29,7 +29,7 @@ export interface ListenSession {
 export interface LateStatement {
   readonly statement: Statement
   readonly params: readonly Param[]
-  /** The same without an answer, when nobody is going to ask for the `seq` of the one row that it writes. */
+  /** The same without an answer, when nobody needs to know the `seq` of the one row that it writes. */
   readonly unanswered: Statement | null
   /** An expression for the `seq` of the row it writes, for the next statement of the session; null for several rows. */
   readonly seq: string | null

@@ -73,6 +73,7 @@ export class PostgresStore<Client> implements EventStore<Client> {
   readonly #done: Pruner
   readonly #marks: Pruner
   readonly #ranges: Ranges
+  readonly #floor = new appending.SeqFloor()
   #hasRanges: Promise<boolean> | null = null
   readonly #sql
   /** How many connections it holds. */
@@ -183,7 +184,8 @@ export class PostgresStore<Client> implements EventStore<Client> {
   transaction<T>(body: (session: TransactionSession<Client>) => Promise<T>, client?: Client): Promise<T> {
     this.#guard()
     return this.#driver.transaction((session) => {
-      if (session.late) session.appendLater = appending.lateAppends(this.#sql, session.late, this.#reason)
+      if (session.late)
+        session.appendLater = appending.lateAppends(this.#sql, this.#floor, session.late, this.#reason)
       return body(session)
     }, client)
   }
