@@ -9,10 +9,11 @@ const RATE = 100
 
 export async function run(context) {
   const pace = { rate: RATE, warm: context.size(1_500, 200), count: context.size(600, 120) }
-  const results = await inTurns(context, {
+  const sides = {
     ours: () => twoProcesses(context, 'ours', pace),
     ...graphileSides('remote', (options) => twoProcesses(context, 'graphile', { ...pace, options })),
-  })
+  }
+  const results = await inTurns(context, sides, ['ours', 'graphile-worker'])
   const row = (peer, field, atLeast) => {
     const what = `commit → handler in another process at ${RATE} tx/s, ${field}, vs ${peer}`
     return compare(results, { what, peer, field, format: millis, less: true, atLeast })

@@ -11,16 +11,17 @@ export async function run(context) {
   }
   const count = context.size(16_000, 2_000)
   const fewer = context.size(4_500, 600)
-  const results = await inTurns(context, {
+  const sides = {
     ours: () => load('ours', count),
     // Its warm-up takes longer than ours: what it does for a job is more.
     ...graphileSides('load', (options) => load('graphile', fewer, { warm: 2 * fewer, ...options })),
     'ours, logging': () => load('ours', count, { defaultLogger: true }),
     'graphile-worker, defaults': () => load('graphile', fewer / 2, { tuning: DEFAULTS }),
     'bare INSERT': () => load('bare', count, { handle: false }),
-  })
+  }
   const what = 'transaction + publish + handled, 16 connections'
   const peer = 'graphile-worker'
+  const results = await inTurns(context, sides, ['ours', peer])
   const row = (text, sides) => compare(results, { what: text, peer, ...sides })
   return [
     row(`${what}, vs graphile-worker`, { atLeast: 4 }),

@@ -13,10 +13,11 @@ export async function run(context) {
       await client.query('select count(*) from pg_class')
       return await work()
     })
-  const results = await inTurns(context, {
+  const sides = {
     pinned: () => drain(context, 'ours', { ...size, around: pinned }),
     unpinned: () => drain(context, 'ours', size),
-  })
+  }
+  const results = await inTurns(context, sides, Object.keys(sides))
   await context.databases.forget(`ours ${size.count + size.warm}`)
   const what = `drain ${size.count / 1000}k behind ${size.warm / 1000}k dead rows, vacuum pinned vs not`
   return [compare(results, { what, ours: 'pinned', peer: 'unpinned', atLeast: 0.9 })]

@@ -8,10 +8,11 @@ export async function run(context) {
   const count = context.size(90_000, 18_000)
   const size = { count, warm: count / 9 }
   const keys = (count + size.warm) / 10
-  const results = await inTurns(context, {
+  const sides = {
     ordered: () => drain(context, 'ours', { ...size, shape: { keys } }),
     unordered: () => drain(context, 'ours', size),
-  })
+  }
+  const results = await inTurns(context, sides, Object.keys(sides))
   const what = `drain ${count / 1000}k of ${keys.toLocaleString('en-US')} keys in order, vs unordered`
   return [compare(results, { what, ours: 'ordered', peer: 'unordered', atLeast: 0.5 })]
 }

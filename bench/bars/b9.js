@@ -9,10 +9,11 @@ export async function run(context) {
   const size = { count, warm: count / 9 }
   const keys = (count + size.warm) / 10
   const blocked = context.size(100_000, 20_000)
-  const results = await inTurns(context, {
+  const sides = {
     blocked: () => drain(context, 'ours', { ...size, shape: { keys, blocked } }),
     free: () => drain(context, 'ours', { ...size, shape: { keys } }),
-  })
+  }
+  const results = await inTurns(context, sides, Object.keys(sides))
   const what = `drain ${count / 1000}k of other keys beside ${blocked / 1000}k behind a blocked one, vs none blocked`
   return [compare(results, { what, ours: 'blocked', peer: 'free', atLeast: 0.9 })]
 }

@@ -14,7 +14,7 @@ export function toMarkdown(report, charts) {
   const settings = Object.entries(postgres.settings).map(([name, value]) => `${name} ${value}`)
   return `# Bench: ${summary(bars)}
 
-${date}, ${duration(seconds)}, ${howOften(options)}
+${date}, ${duration(seconds)}, ${howOften(options, bars)}
 
 ${charts.map((name) => `![${CAPTIONS[name]}](${name})`).join('\n\n')}
 
@@ -55,9 +55,14 @@ function summary(bars) {
   return holding === judged.length ? `all ${holding} hold` : `${holding} of ${judged.length} hold`
 }
 
-function howOften({ repeat, quick }) {
+function howOften({ repeat, quick }, bars) {
   const sizes = quick ? ', small sizes (a look, not a verdict)' : ''
-  return `${repeat === 1 ? 'one run' : `${repeat} runs`} of each side in turns${sizes}.`
+  const most = Math.max(
+    repeat,
+    ...bars.map(({ bar, measured }) => (bar.startsWith('B') && measured?.ours?.runs) || 0),
+  )
+  const more = most > repeat ? `, ${most} where a bar is close` : ''
+  return `${repeat === 1 ? 'one run' : `${repeat} runs`} of each side in turns${more}${sizes}.`
 }
 
 function cells(row) {

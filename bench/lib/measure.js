@@ -19,13 +19,17 @@ export async function onEmpty({ databases }, name, use) {
   return await databases.with(`${name} empty`, build, use)
 }
 
-/** Ours, peer, ours, peer …: `repeat` rounds of all parts in turn. Answers each part's results. */
-export async function inTurns({ repeat, say }, parts) {
+/**
+ * Ours, peer, ours, peer …: `repeat` rounds of all parts in turn. Answers each part's results. `close`: parts of a bar that
+ * is decided by less than the runs of one side differ; they take turns for almost as many rounds again.
+ */
+export async function inTurns({ repeat, say }, parts, close = []) {
   const results = Object.fromEntries(Object.keys(parts).map((name) => [name, []]))
-  for (let round = 1; round <= repeat; round++) {
-    for (const [name, measure] of Object.entries(parts)) {
-      say(`${name}, ${round} of ${repeat}`)
-      results[name].push(await measure())
+  const rounds = close.length > 0 ? 2 * repeat - 1 : repeat
+  for (let round = 1; round <= rounds; round++) {
+    for (const name of round <= repeat ? Object.keys(parts) : close) {
+      say(`${name}, ${round} of ${rounds}`)
+      results[name].push(await parts[name]())
     }
   }
   return results

@@ -15,7 +15,7 @@ export function compare(results, { what, ours = 'ours', peer, atLeast, details, 
   const [own, others] = [ours, peer].map((name) => results[name].map((run) => run[field]))
   const ratioOf = (mine, its) => (less ? its / mine : mine / its)
   const sides = { ours: sideOf(ours, own, format), peer: sideOf(peer, others, format) }
-  const rounds = spreadOf(own.map((value, round) => ratioOf(value, others[round])))
+  const rounds = spreadOf(own.slice(0, others.length).map((value, round) => ratioOf(value, others[round])))
   const ratio = paired ? rounds.median : ratioOf(sides.ours.median, sides.peer.median)
   const isBar = atLeast !== undefined
   return {

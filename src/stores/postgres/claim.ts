@@ -28,7 +28,11 @@ export const EVENT_COLUMNS = `e.event_id, e.seq, e.event_type, nullif(e.aggregat
 export const OUT = `event_id, seq, event_type, aggregate_type, aggregate_id, tenant_id, ordering_key, version, payload,
   payload_bytes, headers, metadata, occurred_at, payload_size, attempts, handled_by, locked_by`
 
-export const SIZE = 'coalesce(nullif(payload_size, 0), pg_column_size(payload), 0) as size'
+const BYTES = 'coalesce(nullif(payload_size, 0), pg_column_size(payload), 0)'
+export const SIZE = `${BYTES} as size`
+
+/** So many rows are claimed without adding up what they take, where there is no backlog. */
+const FEW = 50
 
 /** `ranged`: the schema has ranges. */
 export function claimStatements(names: Names, ranged: boolean) {
@@ -63,6 +67,15 @@ update ${names.events} e set locked_by = $1::text, locked_until = now() + $2::fl
    select ctid from (${sized(`${fresh('$3::int', accepted, unlessNone(count))} every`)}) sized where ${within}))
 returning ${EVENT_COLUMNS}`)
   return {
+    // The shortest way, for what has just come. A row that is larger than may be is left to the other claims.
+    // $1 token, $2 lease ms, $3 limit, $4 from seq, $5 and $6 names, $7 how many ranges there had been when there was none
+    few: statement(`
+update ${names.events} e set locked_by = $1::text, locked_until = now() + $2::float8 * interval '1 ms'
+ where e.ctid = any(array(
+   select ctid from ${names.events} where ${FRESH} and seq >= $4::bigint and locked_until is null
+     and ${BYTES} <= ${MAX_PAYLOAD_BYTES} and ${acceptsNames(5)} ${notIn(unlessNone(7))}
+    order by seq limit $3::int for update skip locked))
+returning ${EVENT_COLUMNS}`),
     // Only rows never tried; nothing is summed up.
     // $1 token, $2 lease ms, $3 limit, $4 most bytes, $5 from seq, $6 skip recent ms, $7 and $8 names, or $7–$10 filter;
     // $9 or $11 how many ranges there had been when there was none
@@ -155,16 +168,26 @@ export async function claim(
     if (idle) return { rows: [], highSeq: null, complete: true, nextSeq: fromSeq, nextDueMs: null }
     const ranged = await ranges?.claim(request)
     if (ranged) return ranged
+    const fresh = (found: readonly Row[], isComplete: (rows: readonly ClaimedRow[]) => boolean) => {
+      const rows = inOrder(found.map((row) => claimedRow(row, token)))
+      const complete = isComplete(rows)
+      if (ranges && !complete) ranges.isBacklog = true
+      const nextSeq = (rows.at(-1)?.seq ?? fromSeq - 1) + 1
+      return { rows, highSeq: null, complete, nextSeq, nextDueMs: null }
+    }
     const names = nameParams(filter)
+    const few = Math.min(limit, FEW, Math.floor(maxBytes / MAX_PAYLOAD_BYTES))
+    if (names && ranges && !ranges.isBacklog && skipRecentMs === 0 && few > 0) {
+      const found = await query(sql.few, [token, leaseMs, few, fromSeq, ...names, ranges.countAtNone])
+      return fresh(found, (rows) => rows.length < few)
+    }
     params.push(...(names ?? filter), ...(ranges ? [ranges.countAtNone] : []))
     const found = await query(names ? sql.freshNames : sql.fresh, params)
-    const rows = inOrder(found.map((row) => claimedRow(row, token)))
-    let bytes = MAX_PAYLOAD_BYTES
-    for (const row of rows) bytes += row.payloadSize
-    const complete = rows.length < limit && bytes <= maxBytes
-    if (ranges && !complete) ranges.isBacklog = true
-    const nextSeq = (rows.at(-1)?.seq ?? fromSeq - 1) + 1
-    return { rows, highSeq: null, complete, nextSeq, nextDueMs: null }
+    return fresh(found, (rows) => {
+      let bytes = MAX_PAYLOAD_BYTES
+      for (const row of rows) bytes += row.payloadSize
+      return rows.length < limit && bytes <= maxBytes
+    })
   }
   const rows = await query(sql.claim, [...params, ...filter, suspects, request.dueWithinMs ?? null])
   const summary = rows[rows.length - 1] as Row

@@ -163,6 +163,28 @@ onEveryPostgres('publishing by SQL', (newWorld) => {
     await outbox.drain()
     expect(seen).toEqual([{ n: 1 }])
   })
+
+  it('one that is larger than a payload may be is handled as well, if only by the next poll', async () => {
+    const world = await newWorld()
+    const outbox = world.outbox({ doorbell: true, poller: { pollIntervalMs: 250 } })
+    const seen: number[] = []
+    outbox.on('order.placed', 'note', (event) => void seen.push((event.payload as string).length))
+    await outbox.start()
+    const insert = async (length: number) => {
+      const { rows } = await world.pool.query(
+        `insert into ${world.table} (event_id, event_type, payload)
+           values (gen_random_uuid(), 'order.placed', to_json((select string_agg(md5(n::text), '') from generate_series(1, $1::int / 32) n)))
+           returning seq`,
+        [length],
+      )
+      await world.pool.query('select pg_notify($1, $2)', [world.table, rows[0].seq])
+    }
+    for (const length of [320, 6_400_000, 3_200]) {
+      await insert(length)
+      await until(() => seen.includes(length))
+    }
+    expect(seen).toEqual([320, 6_400_000, 3_200])
+  })
 })
 
 describe('the printed migrations', () => {
