@@ -21,7 +21,8 @@ export class DebouncedDoorbell {
   #lowest = Number.POSITIVE_INFINITY
   #ordered = false
   #all = false
-  /** Calls since it rang. */
+  /** When it rang, and how often it was asked to since. */
+  #rangAt = Number.NEGATIVE_INFINITY
   #calls = 0
   #restMs = REST_MS
   #timer: Timer | null = null
@@ -46,7 +47,7 @@ export class DebouncedDoorbell {
   /** True when somebody else may ring now in our place; it then counts as rung. */
   lend(): boolean {
     if (!this.#store.capabilities.doorbell || this.#timer || this.#ringing) return false
-    this.#restMs = REST_MS
+    this.#restFor(REST_MS)
     this.#inOwnContext(() => this.#rest())
     return true
   }
@@ -85,8 +86,8 @@ export class DebouncedDoorbell {
   }
 
   #ring(): void {
-    this.#restMs = this.#calls < MANY * this.#restMs ? REST_MS : Math.min(2 * this.#restMs, LONGEST_REST_MS)
-    this.#calls = 0
+    const isMany = this.#calls >= MANY * (this.#clock.monotonic() - this.#rangAt)
+    this.#restFor(isMany ? Math.min(2 * this.#restMs, LONGEST_REST_MS) : REST_MS)
     const rings = this.#take().map((ring) => this.#store.ring(ring))
     this.#ringing = Promise.all(rings)
       .catch((error) => this.#logger.debug(errorFields(error), 'the doorbell could not be rung'))
@@ -94,6 +95,12 @@ export class DebouncedDoorbell {
         this.#ringing = null
         this.#rest()
       })
+  }
+
+  #restFor(ms: number): void {
+    this.#restMs = ms
+    this.#calls = 0
+    this.#rangAt = this.#clock.monotonic()
   }
 
   #rest(): void {

@@ -79,8 +79,11 @@ describe('OrderedScan', () => {
 
   it('asks for more keys when the last ones brought fewer rows, and never for more rows than fit', () => {
     const scan = new OrderedScan()
-    scan.scanned({ ...scanned('b'), rows: [row('a'), row('a'), row('b'), row('b')] })
-    expect(scan.next(100)).toMatchObject({ keys: 50, limit: 100 })
+    const two = () => scan.scanned({ ...scanned('b'), rows: [row('a'), row('a'), row('b'), row('b')] })
+    two()
+    expect(scan.next(100)).toMatchObject({ keys: Math.floor(100 / ((RUN_LENGTH + 2) / 2)), limit: 100 })
+    for (let more = 0; more < 60; more++) two()
+    expect(scan.next(100).keys).toBe(50)
     scan.scanned(scanned(null))
     expect(scan.next(100), 'a claim that brought nothing says nothing').toMatchObject({ keys: 50 })
     scan.scanned({ ...scanned(null), rows: Array.from({ length: RUN_LENGTH }, () => row('a')) })

@@ -13,7 +13,7 @@ export class OrderedScan {
   #asking = false
   /** Something happened behind the back of the scan under way. */
   #again = false
-  /** Rows that a key brought, by the last claim that brought any. */
+  /** Rows that a key brings, by the last claims that brought any. Falls slowly: what is too much for one claim waits. */
   #perKey = RUN_LENGTH
 
   get wanted(): boolean {
@@ -36,7 +36,10 @@ export class OrderedScan {
   /** The scan is over when it has come to the last key, unless there is a reason for another one. */
   scanned({ afterKey, rows }: OrderedClaimResult): void {
     this.#asking = false
-    if (rows.length > 0) this.#perKey = rows.length / countRuns(rows)
+    if (rows.length > 0) {
+      const average = rows.length / countRuns(rows)
+      this.#perKey = Math.max(average, (this.#perKey + average) / 2)
+    }
     this.#afterKey = afterKey ?? ''
     if (afterKey !== null) return
     this.#wanted = this.#again

@@ -18,7 +18,7 @@ const MOST_KEYS = 1_000
  * So many rows of a key are looked through for a valid lease. Transactions that do not serialise may commit rows in
  * front of it, late and with a lower `seq`; only more than these at once could hide it.
  */
-const LOOK_AHEAD = 32
+const LOOK_AHEAD = 40
 /** Begins the token of a row whose key was taken over: its former owner cannot settle it any more. */
 const LOST = '~'
 

@@ -101,8 +101,9 @@ export class SeqFloor {
     return performance.now() - this.#toldAt <= FLOOR_KNOWN_MS
   }
 
+  /** The last answer counts: a sequence that was set back is followed. */
   tell(seqs: Iterable<number>): void {
-    for (const seq of seqs) if (seq > this.#seq) this.#seq = seq
+    this.#seq = Math.max(0, ...seqs)
     this.#toldAt = performance.now()
   }
 }

@@ -166,6 +166,7 @@ export async function claim(
   const filter = filterParams(request.accept)
   if (request.freshOnly && suspects === 0) {
     if (idle) return { rows: [], highSeq: null, complete: true, nextSeq: fromSeq, nextDueMs: null }
+    const isQuiet = ranges?.isBacklog === false
     const ranged = await ranges?.claim(request)
     if (ranged) return ranged
     const fresh = (found: readonly Row[], isComplete: (rows: readonly ClaimedRow[]) => boolean) => {
@@ -177,7 +178,7 @@ export async function claim(
     }
     const names = nameParams(filter)
     const few = Math.min(limit, FEW, Math.floor(maxBytes / MAX_PAYLOAD_BYTES))
-    if (names && ranges && !ranges.isBacklog && skipRecentMs === 0 && few > 0) {
+    if (names && ranges && isQuiet && skipRecentMs === 0 && few > 0) {
       const found = await query(sql.few, [token, leaseMs, few, fromSeq, ...names, ranges.countAtNone])
       return fresh(found, (rows) => rows.length < few)
     }

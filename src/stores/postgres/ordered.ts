@@ -16,7 +16,7 @@ const MOST_KEYS = 1_000
  * So many rows of a key are looked through for a valid lease. Transactions that do not serialise may commit rows in
  * front of it, late and with a lower `seq`; only more than these at once could hide it.
  */
-const LOOK_AHEAD = 32
+const LOOK_AHEAD = 40
 /** Begins the token of a row whose key was taken over: its former owner cannot settle it any more. */
 const LOST = '~'
 
@@ -43,8 +43,8 @@ export function orderedStatements(names: Names) {
   // Of the runs of which every row could be locked; as a rule that is all of them.
   const whole = (which: string) => `case when (select count(*) from locked) = (select count(*) from wanted)
       then array(select ctid from locked where ${which})
-      else array(select ctid from locked l where ${which}
-        and (select count(*) from locked o where o.n = l.n) = (select count(*) from wanted w where w.n = l.n)) end`
+      else array(select ctid from locked where ${which} and n in (select n from (
+        select n, count(*) from locked group by n intersect select n, count(*) from wanted group by n) complete)) end`
   return {
     // $1 token, $2 lease ms, $3 keys, $4 run length, $5 most bytes, $6 from key, $7 suspects, $8 skip recent ms,
     // $9–$12 filter, $13 most rows
@@ -69,7 +69,7 @@ with recursive head as (
           array_agg(locked_until is not null) as leased, bool_or(locked_until >= now()) as busy,
           array_agg(nth <= $4::int and locked_until is null and ${takeable}) as free
         from (
-          select ctid as place, xmin as seen, ${SIZE}, row_number() over () as nth, status, available_at, created_at,
+          select ctid as place, xmin as seen, ${SIZE}, row_number() over (order by ordering_key, seq) as nth, status, available_at, created_at,
               locked_until, version, event_type, aggregate_type
             from ${names.events} where ${ORDERED} and ordering_key = k.ordering_key and seq >= k.seq
            order by ordering_key, seq limit ${LOOK_AHEAD}) pending

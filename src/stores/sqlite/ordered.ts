@@ -15,7 +15,7 @@ import { clock, indexesOf, NEVER, ORDERED } from './schema.js'
 /** Keys that one claim looks at, however few of them it can take. */
 const MOST_KEYS = 1_000
 /** So many rows of a key are looked through for a valid lease. */
-const LOOK_AHEAD = 32
+const LOOK_AHEAD = 40
 /** Begins the token of a row whose key was taken over: its former owner cannot settle it any more. */
 const LOST = '~'
 
