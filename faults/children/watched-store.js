@@ -110,7 +110,9 @@ function watchSession(session, journal) {
 }
 
 function born(journal, rows, seqs, leaseMs, asked) {
-  const leased = rows.filter(({ token, event }) => token !== null && (typeof seqs === 'number' || seqs.has(event.eventId)))
+  const leased = rows.filter(
+    ({ token, event }) => token !== null && (typeof seqs === 'number' || seqs.has(event.eventId)),
+  )
   const [first] = leased
   if (!first) return
   journal.write('born', {
