@@ -34,6 +34,13 @@ describe('a transaction', () => {
     expect(await ids()).toEqual([])
   })
 
+  it('takes more events than a call takes arguments', async () => {
+    const { outbox } = world()
+    const many = Array.from({ length: 150_000 }, (_, n) => ({ type: 'a', payload: n }))
+    expect(await outbox.transaction((tx) => tx.publishAll(many))).toHaveLength(many.length)
+    expect((await outbox.store.stats()).pending).toBe(many.length)
+  })
+
   it('is rolled back for certain when another one, in its body, has an unknown end', async () => {
     const { outbox } = world()
     const other = new CommitUnknownError(new Error('the line is dead'))

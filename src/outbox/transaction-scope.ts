@@ -41,7 +41,7 @@ export interface Session<Client> extends TransactionSession<Client> {
 
 /** What one database transaction has published, shared by the nested scopes in it. */
 class Ledger {
-  readonly pending: Pending[] = []
+  pending: Pending[] = []
   /** A savepoint was rolled back: the database is asked which rows are still there. */
   lostRows = false
   /** Somebody goes by a mark that is written in it. */
@@ -209,7 +209,8 @@ export class TransactionScope<Client> implements Transaction<Client> {
     const { ids, pending } = await this.#alone(() =>
       this.#shared.publisher.append(this.storeClient, events, options, this.#session),
     )
-    this.#ledger.pending.push(...pending)
+    // Not spread: there may be more of them than a call takes arguments.
+    for (const one of pending) this.#ledger.pending.push(one)
     return ids
   }
 
@@ -279,7 +280,7 @@ export class TransactionScope<Client> implements Transaction<Client> {
     const isThere = (one: Pending) => present.get(one.event.eventId) === one.seq
     this.#shared.publisher.forget(pending.filter((one) => !isThere(one)))
     const left = pending.filter(isThere)
-    pending.splice(0, pending.length, ...left)
+    this.#ledger.pending = left
     return left
   }
 

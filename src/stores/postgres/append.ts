@@ -103,7 +103,8 @@ export class SeqFloor {
 
   /** The last answer counts: a sequence that was set back is followed. */
   tell(seqs: Iterable<number>): void {
-    this.#seq = Math.max(0, ...seqs)
+    this.#seq = 0
+    for (const seq of seqs) if (seq > this.#seq) this.#seq = seq
     this.#toldAt = performance.now()
   }
 }

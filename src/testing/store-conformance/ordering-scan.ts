@@ -100,35 +100,30 @@ export const orderingScan: Theme = {
       assert.deepEqual([keysOf(rows), afterKey], [['c', 'd'], 'd'])
     })
 
-    test('a run is taken whole or not at all when the bytes are few', async (h) => {
-      for (const key of ['a', 'b', 'c']) await appendKeys(h, [key, key, key], { payload: 'x'.repeat(98) })
-      const first = await h.claimOrderedResult({ maxBytes: 599 })
-      assert.deepEqual(keysOf(first.rows), ['a', 'a', 'a'])
-      assert.ok(first.afterKey !== null)
-      const second = await h.claimOrderedResult({ maxBytes: 600, afterKey: first.afterKey })
-      assert.deepEqual(keysOf(second.rows), ['b', 'b', 'b', 'c', 'c', 'c'])
-    })
+    // Of nine rows, a hundred bytes each.
+    for (const [what, tooFew, enough, one] of [
+      ['bytes', { maxBytes: 599 }, { maxBytes: 600 }, { maxBytes: 1 }],
+      ['places', { limit: 5 }, { limit: 6 }, { limit: 1 }],
+    ] as const) {
+      const append = async (h: Harness<unknown>) => {
+        for (const key of ['a', 'b', 'c']) await appendKeys(h, [key, key, key], { payload: 'x'.repeat(98) })
+      }
 
-    test('a run is taken whole or not at all when the places are few', async (h) => {
-      for (const key of ['a', 'b', 'c']) await appendKeys(h, [key, key, key])
-      const first = await h.claimOrderedResult({ limit: 5 })
-      assert.deepEqual(keysOf(first.rows), ['a', 'a', 'a'])
-      assert.ok(first.afterKey !== null)
-      const second = await h.claimOrderedResult({ limit: 6, afterKey: first.afterKey })
-      assert.deepEqual(keysOf(second.rows), ['b', 'b', 'b', 'c', 'c', 'c'])
-    })
+      test(`a run is taken whole or not at all when the ${what} are few`, async (h) => {
+        await append(h)
+        const first = await h.claimOrderedResult(tooFew)
+        assert.deepEqual(keysOf(first.rows), ['a', 'a', 'a'])
+        assert.ok(first.afterKey !== null)
+        const second = await h.claimOrderedResult({ ...enough, afterKey: first.afterKey })
+        assert.deepEqual(keysOf(second.rows), ['b', 'b', 'b', 'c', 'c', 'c'])
+      })
 
-    test('the run of the first key is taken whatever its length', async (h) => {
-      await appendKeys(h, ['a', 'a', 'b'])
-      assert.deepEqual(keysOf(await h.claimOrdered({ limit: 1 })), ['a', 'a'])
-      assert.deepEqual(keysOf(await h.claimOrdered({ limit: 1 })), ['b'])
-    })
-
-    test('the first key is taken whatever its size, whole', async (h) => {
-      await appendKeys(h, ['a', 'a', 'b'], { payload: 'x'.repeat(10_000) })
-      assert.deepEqual(keysOf(await h.claimOrdered({ maxBytes: 1 })), ['a', 'a'])
-      assert.deepEqual(keysOf(await h.claimOrdered({ maxBytes: 1 })), ['b'])
-    })
+      test(`the first key is taken whole, however few the ${what} are`, async (h) => {
+        await append(h)
+        assert.deepEqual(keysOf(await h.claimOrdered(one)), ['a', 'a', 'a'])
+        assert.deepEqual(keysOf(await h.claimOrdered(one)), ['b', 'b', 'b'])
+      })
+    }
 
     test('a key that did not fit comes next, and not only after all the others', async (h) => {
       await appendKeys(h, ['a', 'c', 'd'])
