@@ -10,7 +10,7 @@ export default {
   patches: [
     {
       file: 'outbox/transaction-scope.js',
-      text: 'this.#ledger.pending.push(...pending);',
+      text: 'for (const one of pending)\n            this.#ledger.pending.push(one);',
       replacement: `this.#shared.publisher.committed(pending.filter((one) => one.hot), true);
         this.#ledger.pending.push(...pending.filter((one) => !one.hot));`,
     },
