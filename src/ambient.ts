@@ -12,9 +12,9 @@ interface Ambient {
 const storage = new AsyncLocalStorage<Ambient>()
 
 /** Runs inside a transaction of `owner`; another outbox does not see it. */
-export function runInTransaction<T>(owner: object, transaction: unknown, body: () => T): T {
+export function runInTransaction<Tx, T>(owner: object, transaction: Tx, body: (transaction: Tx) => T): T {
   const outer = storage.getStore()
-  return storage.run({ event: outer?.event, owner, transaction, outer }, body)
+  return storage.run({ event: outer?.event, owner, transaction, outer }, body, transaction)
 }
 
 export function currentTransaction(owner: object): unknown {

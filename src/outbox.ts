@@ -50,6 +50,7 @@ export class Outbox<Client = unknown> implements EventPublisher, AsyncDisposable
   readonly #handled = new Set<string>()
   readonly #hosted = new WeakMap<object, unknown>()
   readonly #byHandle = new WeakMap<object & Client, TransactionScope<Client>>()
+  readonly #shared: Shared<Client>
 
   constructor(options: OutboxOptions<Client>) {
     this.#settings = settingsOf(options)
@@ -59,6 +60,14 @@ export class Outbox<Client = unknown> implements EventPublisher, AsyncDisposable
     this.deadLetters = new DeadLetters(options.store, this.#settings.logger, () =>
       this.#machinery.lookAgain(),
     )
+    this.#shared = {
+      owner: this,
+      store: this.store,
+      publisher: this.#machinery.publisher,
+      logger: this.#settings.logger,
+      redact: this.#settings.redact,
+      byHandle: this.#byHandle,
+    }
   }
 
   /** Creates or updates the tables. Returns the numbers of the migrations applied. */
@@ -198,16 +207,18 @@ export class Outbox<Client = unknown> implements EventPublisher, AsyncDisposable
     client: Client | Omit<Client, 'release'>,
     body: (tx: Transaction<Client>) => Promise<T>,
   ): Promise<T>
-  async transaction<T>(...args: unknown[]): Promise<T> {
+  transaction<T>(...args: unknown[]): Promise<T> {
     const body = args[args.length - 1] as (tx: Transaction<Client>) => Promise<T>
-    if (typeof body !== 'function')
-      throw new InvalidSettingError('transaction', 'takes a function: transaction(async (tx) => …)')
+    if (typeof body !== 'function') {
+      return Promise.reject(
+        new InvalidSettingError('transaction', 'takes a function: transaction(async (tx) => …)'),
+      )
+    }
     const client = args.length > 1 ? (args[0] as Client) : undefined
     const ambient = this.#ambient()
     if (ambient && !ambient.ended && (client === undefined || client === ambient.client)) {
       // Its client is one of the ORM's, and not what the body may expect.
-      if (ambient.host) throw nestedTransaction()
-      return ambient.transaction(body)
+      return ambient.host ? Promise.reject(nestedTransaction()) : ambient.transaction(body)
     }
     return TransactionScope.run(this.#shared, (run) => this.store.transaction(run, client), body)
   }
@@ -297,17 +308,6 @@ export class Outbox<Client = unknown> implements EventPublisher, AsyncDisposable
   async health(options: HealthOptions = {}): Promise<Health> {
     const waiting = this.#relays.flatMap((relay) => relay.waiting ?? [])
     return this.#machinery.health.check(options, waiting)
-  }
-
-  get #shared() {
-    return {
-      owner: this,
-      store: this.store,
-      publisher: this.#machinery.publisher,
-      logger: this.#settings.logger,
-      redact: this.#settings.redact,
-      byHandle: this.#byHandle,
-    }
   }
 
   #ambient(): TransactionScope<Client> | undefined {

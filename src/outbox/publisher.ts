@@ -142,8 +142,10 @@ export class Publisher<Client> {
     const ids = given.map((event) => event.eventId)
     const mayWait = events.length > 0 && options.onDuplicate !== 'ignore' && events.every(hasNewId)
     try {
-      if (mayWait && session?.appendLater) await this.#appendLater(session, rows, pending)
-      else return { ids, pending: await this.#appendNow(client, rows, pending, options) }
+      if (mayWait && session?.appendLater) {
+        const written = this.#appendLater(session, rows, pending)
+        if (written) await written
+      } else return { ids, pending: await this.#appendNow(client, rows, pending, options) }
     } catch (error) {
       this.forget(pending)
       throw hideValues(error, envelopes)
@@ -166,13 +168,13 @@ export class Publisher<Client> {
     return pending.filter((one) => !isUnwritten(one))
   }
 
-  async #appendLater(
+  #appendLater(
     session: TransactionSession<Client>,
     rows: readonly AppendRow[],
     pending: readonly Pending[],
-  ): Promise<void> {
+  ): Promise<void> | undefined {
     const { clock, leaseMs } = this.#options
-    await session.appendLater?.({
+    return session.appendLater?.({
       rows,
       leaseMs,
       sent: () => {

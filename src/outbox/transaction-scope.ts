@@ -58,8 +58,10 @@ export class TransactionScope<Client> implements Transaction<Client> {
   readonly #onRollback: Hook[] = []
   #ended = false
   /** Publishes of this very scope that have not been answered. */
-  readonly #underway = new Set<Promise<unknown>>()
-  #nested: Promise<unknown> = Promise.resolve()
+  #underway = 0
+  /** Told when there are none. */
+  readonly #waiting: (() => void)[] = []
+  #nested: Promise<unknown> | null = null
   #nesting = 0
 
   private constructor(
@@ -91,11 +93,15 @@ export class TransactionScope<Client> implements Transaction<Client> {
         if (scope) scope.#fail(true)
         const current = new TransactionScope(shared, session, new Ledger(), null)
         scope = current
-        const value = await current.#runBody(body).catch((error) => {
+        let value: T
+        try {
+          value = await current.#runBody(body)
+        } catch (error) {
           thrown = { error }
           throw error
-        })
-        present = await current.#close()
+        }
+        const closed = current.#close()
+        present = closed instanceof Promise ? await closed : closed
         rung = shared.publisher.ringWith(session, present)
         return value
       })
@@ -123,9 +129,8 @@ export class TransactionScope<Client> implements Transaction<Client> {
     return (this.#session.hosted as Client | undefined) ?? this.client
   }
 
-  async publish(event: PublishableEvent, options: PublishOptions = {}): Promise<EventId> {
-    const [id] = await this.publishAll([event], options)
-    return id as EventId
+  publish(event: PublishableEvent, options: PublishOptions = {}): Promise<EventId> {
+    return this.publishAll([event], options).then(first)
   }
 
   /** Waits for a nested transaction that is open: its savepoint would swallow the rows if it failed. */
@@ -136,13 +141,17 @@ export class TransactionScope<Client> implements Transaction<Client> {
     const work =
       this.#nesting === 0
         ? this.#append(events, options)
-        : this.#nested.then(() => this.#append(events, options))
-    const answered = () => {
-      this.#underway.delete(work)
-    }
-    this.#underway.add(work)
-    work.then(answered, answered)
+        : (this.#nested ?? Promise.resolve()).then(() => this.#append(events, options))
+    this.#underway++
+    work.then(this.#answered, this.#answered)
     return work
+  }
+
+  readonly #answered = () => {
+    this.#underway--
+    if (this.#underway > 0) return
+    for (const resolve of this.#waiting) resolve()
+    this.#waiting.length = 0
   }
 
   /** Nested calls of one scope run one after the other: they share a connection. */
@@ -152,7 +161,7 @@ export class TransactionScope<Client> implements Transaction<Client> {
     const innermost = this.#innermost()
     if (innermost) return innermost.transaction(body)
     this.#nesting++
-    const run = this.#nested
+    const run = (this.#nested ?? Promise.resolve())
       .then(() => this.#savepoint(body))
       .finally(() => {
         this.#nesting--
@@ -221,7 +230,8 @@ export class TransactionScope<Client> implements Transaction<Client> {
         const inner = new TransactionScope(this.#shared, session, this.#ledger, this)
         scope = inner
         const value = await inner.#runBody(body)
-        await inner.#end()
+        while (inner.#isBusy) await inner.#quiet()
+        inner.#ended = true
         return value
       })
       if (scope) this.#onCommit.push(...scope.#onCommit)
@@ -238,11 +248,10 @@ export class TransactionScope<Client> implements Transaction<Client> {
   /** When it fails nothing more is let in, before the rollback is even sent: it would be written behind it. */
   async #runBody<T>(body: (tx: TransactionScope<Client>) => Promise<T>): Promise<T> {
     try {
-      return await runInTransaction(this.#shared.owner, this, async () => {
-        const value = await body(this)
-        await this.#session.flush?.()
-        return value
-      })
+      const { owner } = this.#shared
+      const value = await runInTransaction(owner, this, body)
+      if (this.#session.flush) await runInTransaction(owner, this, () => this.#session.flush?.())
+      return value
     } catch (error) {
       this.#ended = true
       await this.#quiet()
@@ -251,29 +260,27 @@ export class TransactionScope<Client> implements Transaction<Client> {
   }
 
   get #isBusy(): boolean {
-    return this.#nesting > 0 || this.#underway.size > 0
+    return this.#nesting > 0 || this.#underway > 0
   }
 
   /** Waits for publishes that were not awaited, also those of nested scopes. */
   async #quiet(): Promise<void> {
     while (this.#isBusy) {
       await this.#nested
-      await Promise.allSettled(this.#underway)
+      if (this.#underway > 0) await new Promise<void>((resolve) => this.#waiting.push(resolve))
     }
   }
 
-  /** The same, and lets nothing in afterwards. */
-  async #end(): Promise<void> {
-    while (this.#isBusy) await this.#quiet()
-    this.#ended = true
-  }
-
   /** From now on publishing is refused. Returns the events that the commit is going to contain. */
-  async #close(): Promise<readonly Pending[]> {
-    await this.#end()
+  #close(): readonly Pending[] | Promise<readonly Pending[]> {
+    if (this.#isBusy) return this.#quiet().then(() => this.#close())
+    this.#ended = true
     const { pending, lostRows, isMarked } = this.#ledger
     const nobodyCares = pending.length === 0 && this.#onCommit.length === 0 && !isMarked
-    if (nobodyCares || !(lostRows || this.#session.mayHaveLostRows())) return pending
+    return nobodyCares || !(lostRows || this.#session.mayHaveLostRows()) ? pending : this.#whatIsLeft(pending)
+  }
+
+  async #whatIsLeft(pending: readonly Pending[]): Promise<readonly Pending[]> {
     const ids = pending.map((one) => one.event.eventId)
     const present = await this.#alone(() => this.#shared.store.findPresent(this.storeClient, ids))
     // By number: the id of a row that is gone may have been published again.
@@ -295,6 +302,10 @@ export class TransactionScope<Client> implements Transaction<Client> {
     void this.#quiet().then(() => this.#shared.publisher.forget(this.#ledger.pending))
     if (known) runHooks(this.#onRollback, this.#shared)
   }
+}
+
+function first(ids: readonly EventId[]): EventId {
+  return ids[0] as EventId
 }
 
 /** All of them are called before the caller goes on; none of them is waited for. */

@@ -1,15 +1,15 @@
 import type { Statement } from '../driver.js'
-import { BEGIN, type PgConnection, unnamed } from './pg-packet.js'
+import { BEGIN, isParsed, type PgConnection, unnamed, writeBytes } from './pg-packet.js'
+import { encode } from './pg-wire.js'
 
-/** By one of these every statement with parameters leaves the client, whoever sends it; by `query` all others. */
-const DOORS = ['parse', 'bind'] as const
 /** What the server says of the BEGIN, in one packet with a statement and by itself. */
 const ANSWERS = ['parseComplete', 'bindComplete', 'commandComplete']
 const ANSWERS_PARSED = ANSWERS.slice(1)
 const ANSWERS_ALONE = ['commandComplete', 'readyForQuery']
+const BEGIN_BYTES = encode([{ statement: BEGIN, params: [] }], false)
 
 interface Connection extends PgConnection {
-  readonly stream: PgConnection['stream'] & { destroy?(): void }
+  readonly stream: PgConnection['stream'] & { destroy?(): void; readonly writableCorked?: number }
   query(text: string): void
   emit(event: string, ...args: unknown[]): boolean
 }
@@ -20,19 +20,34 @@ interface Client {
   getTransactionStatus?(): string | null
 }
 
-type Emit = (event: string, ...args: unknown[]) => boolean
+/** What stood there before ours. */
+interface Doors {
+  readonly parse: Connection['parse']
+  readonly bind: Connection['bind']
+  readonly query: Connection['query']
+  readonly emit: Connection['emit']
+  readonly status: NonNullable<Client['getTransactionStatus']>
+}
 
 /**
  * A BEGIN that goes in one packet with the first statement of its transaction, and so costs no round trip. Nothing is
  * carried out without it: when it fails the server skips what came with it, and the connection is given up. The client
  * does not know of it: the server's answers to it are kept back. Text without parameters waits for its answer: there
  * are poolers (PgCat) that let it overtake what came before it in the packet, and it would commit by itself.
+ *
+ * By `parse` or `bind` every statement with parameters leaves the client, whoever sends it; by `query` all others. The
+ * names are written out wherever they are put in place and taken back: this is done for every transaction.
  */
 export class LateBegin {
+  readonly #client: Client
   readonly #connection: Connection
   readonly #statement: Statement
-  #undo: (() => void)[] = []
+  readonly #before: Doors
+  readonly #ours: Doors
   #isHeld = true
+  #isOver = false
+  #listens = false
+  #hasFailed = false
   #answers = ANSWERS
   /** Of those, how many have come. */
   #heard = 0
@@ -40,24 +55,40 @@ export class LateBegin {
   #next: (() => void) | null = null
 
   private constructor(client: Client, connection: Connection, prepare: boolean) {
+    this.#client = client
     this.#connection = connection
     this.#statement = prepare ? BEGIN : unnamed(BEGIN)
-    for (const door of DOORS) {
-      const leave = connection[door] as (message: unknown) => void
-      this.#override(connection, door, (message: unknown) => {
+    const { parse, bind, query, emit } = connection
+    const status = client.getTransactionStatus as Doors['status']
+    this.#before = { parse, bind, query, emit, status }
+    this.#ours = {
+      parse: (message) => {
         if (this.#isHeld) this.#send()
-        leave.call(connection, message)
-      })
+        parse.call(connection, message)
+      },
+      bind: (message) => {
+        if (this.#isHeld) this.#send()
+        bind.call(connection, message)
+      },
+      query: (text) => {
+        const next = () => query.call(connection, text)
+        if (this.#isHeld) this.#sendAlone(next)
+        else next()
+      },
+      emit: (...args) => {
+        if (this.#isForBegin(args[0])) return true
+        const heard = emit.apply(connection, args)
+        // Without the BEGIN every further statement would commit by itself.
+        if (this.#hasFailed) connection.stream.destroy?.()
+        return heard
+      },
+      // Whoever asks is in a transaction.
+      status: () => (this.#isOver ? status.call(client) : 'T'),
     }
-    const leave = connection.query
-    this.#override(connection, 'query', (text: string) => {
-      const next = () => leave.call(connection, text)
-      if (this.#isHeld) this.#sendAlone(next)
-      else next()
-    })
-    // Whoever asks is in a transaction.
-    const status = client.getTransactionStatus as () => string | null
-    this.#override(client, 'getTransactionStatus', () => (this.#undo.length > 0 ? 'T' : status.call(client)))
+    connection.parse = this.#ours.parse
+    connection.bind = this.#ours.bind
+    connection.query = this.#ours.query
+    client.getTransactionStatus = this.#ours.status
   }
 
   /** Null when the client, one that takes packets, had better be asked to BEGIN. */
@@ -89,29 +120,27 @@ export class LateBegin {
     })
   }
 
-  /** If it was not sent it never will be. Client and connection do as they did. */
+  /**
+   * If it was not sent it never will be. Client and connection do as they did; what somebody else has put there meanwhile
+   * stays, and calls ours, which lets everything pass by then.
+   */
   drop(): void {
+    if (this.#isOver) return
+    this.#isOver = true
     this.#isHeld = false
     this.#next = null
-    for (const undo of this.#undo.reverse()) undo()
-    this.#undo = []
-  }
-
-  /** What somebody else has put there meanwhile stays: it calls ours, which lets everything pass by then. */
-  #override(target: object, name: string, value: unknown): void {
-    const methods = target as Record<string, unknown>
-    const before = methods[name]
-    methods[name] = value
-    this.#undo.push(() => {
-      if (methods[name] === value) methods[name] = before
-    })
+    const [client, connection, ours, before] = [this.#client, this.#connection, this.#ours, this.#before]
+    if (connection.parse === ours.parse) connection.parse = before.parse
+    if (connection.bind === ours.bind) connection.bind = before.bind
+    if (connection.query === ours.query) connection.query = before.query
+    if (this.#listens && connection.emit === ours.emit) connection.emit = before.emit
+    if (client.getTransactionStatus === ours.status) client.getTransactionStatus = before.status
   }
 
   #listen(): void {
     this.#isHeld = false
-    const connection = this.#connection
-    const { emit } = connection
-    this.#override(connection, 'emit', (event: string, ...args: unknown[]) => this.#hear(emit, event, args))
+    this.#listens = true
+    this.#connection.emit = this.#ours.emit
   }
 
   #sendAlone(next: () => void): void {
@@ -125,34 +154,39 @@ export class LateBegin {
     this.#listen()
     const connection = this.#connection
     const { stream } = connection
-    stream.cork?.()
-    // When the statement that it goes with is written as well.
-    process.nextTick(() => stream.uncork?.())
+    // pg writes a statement corked, and then it goes with it. Of other senders: when theirs is written as well.
+    if (!stream.writableCorked) {
+      stream.cork?.()
+      process.nextTick(() => stream.uncork?.())
+    }
     const { name, text } = this.#statement
-    if (name !== '' && connection.parsedStatements[name] !== undefined) this.#answers = ANSWERS_PARSED
-    else connection.parse({ name, text })
+    const isKnown = isParsed(connection, this.#statement)
+    if (isKnown) this.#answers = ANSWERS_PARSED
+    if (isKnown && writeBytes(connection, this.#before.bind, BEGIN_BYTES)) return
+    if (!isKnown) connection.parse({ name, text })
     // When it fails the connection is given up.
     if (name !== '') connection.parsedStatements[name] = text
     connection.bind({ statement: name, values: [] })
     connection.execute({})
   }
 
-  #hear(emit: Emit, event: string, args: unknown[]): boolean {
-    const connection = this.#connection
-    if (this.#undo.length === 0) return emit.call(connection, event, ...args)
-    const isForBegin = this.#heard < this.#answers.length
-    if (isForBegin && event === this.#answers[this.#heard]) {
-      this.#heard++
-      if (this.#heard === this.#answers.length) this.#next?.()
-      return true
+  /** It is kept back: the client has not asked for it. */
+  #isForBegin(event: string): boolean {
+    if (this.#isOver) return false
+    if (this.#heard < this.#answers.length) {
+      if (event === this.#answers[this.#heard]) {
+        this.#heard++
+        if (this.#heard === this.#answers.length) this.#next?.()
+        return true
+      }
+      if (event === 'errorMessage') {
+        this.#hasFailed = true
+        this.drop()
+        return false
+      }
     }
     // From here on the client knows by itself whether it is in a transaction.
     if (event === 'readyForQuery') this.drop()
-    if (!isForBegin || event !== 'errorMessage') return emit.call(connection, event, ...args)
-    this.drop()
-    emit.call(connection, event, ...args)
-    // Without the BEGIN every further statement would commit by itself.
-    connection.stream.destroy?.()
-    return true
+    return false
   }
 }

@@ -1,10 +1,18 @@
 import { type Param, type Row, type Statement, statement } from '../driver.js'
+import { encode, type Step } from './pg-wire.js'
+
+export type { Step }
 
 /** The part of a `pg` client's connection that queries of one's own are made with, as pg-cursor's are. */
 export interface PgConnection {
   /** By name, what the server has parsed. */
   readonly parsedStatements: Record<string, unknown>
-  readonly stream: { cork?(): void; uncork?(): void }
+  readonly stream: {
+    cork?(): void
+    uncork?(): void
+    write?(bytes: Uint8Array): unknown
+    readonly writable?: unknown
+  }
   parse(message: { name: string; text: string }): void
   bind(message: { statement: string; values: readonly (string | null)[] }): void
   execute(message: object): void
@@ -16,11 +24,6 @@ interface Client {
   query(packet: unknown): unknown
   readonly connection?: unknown
   readonly pipeline?: unknown
-}
-
-export interface Step {
-  readonly statement: Statement
-  readonly params: readonly Param[]
 }
 
 export interface Answer {
@@ -52,16 +55,19 @@ export function takesPackets(client: Client): boolean {
  * Sends the steps in one packet; the first that fails ends it. The packet is on its way, or in the client's queue,
  * when this returns. `refuse` is asked at the last moment, when everything before has been answered.
  */
-export function send(client: Client, steps: readonly Step[], refuse?: () => Error | null): Promise<Answer> {
+export function send(
+  query: (packet: unknown) => unknown,
+  steps: readonly Step[],
+  refuse?: () => Error | null,
+): Promise<Answer> {
   return new Promise((resolve) => {
     const packet = new Packet(steps, resolve, refuse)
-    const failed = (error: unknown) => packet.handleError(error)
     try {
-      const returned = client.query(packet)
+      const returned = query(packet)
       // A client that the application has wrapped may refuse what is not text.
-      if (returned instanceof Promise) returned.catch(failed)
+      if (returned instanceof Promise) returned.catch((error) => packet.handleError(error))
     } catch (error) {
-      failed(error)
+      packet.handleError(error)
     }
   })
 }
@@ -76,7 +82,7 @@ export async function execute(
   params: readonly Param[],
   refuse?: () => Error | null,
 ): Promise<readonly Row[]> {
-  const { rows, error } = await send(client, [{ statement, params }], refuse)
+  const { rows, error } = await send((packet) => client.query(packet), [{ statement, params }], refuse)
   if (error !== null) throw error
   return rows
 }
@@ -118,13 +124,16 @@ class Packet {
     const refused = this.#refuse?.()
     if (refused) return refused
     this.#sent = true
+    if (this.#steps.every(({ statement }) => isParsed(connection, statement))) {
+      if (writeBytes(connection, connection.bind, encode(this.#steps, true))) return null
+    }
     this.#connection = connection
     const { stream } = connection
     stream.cork?.()
     try {
       for (const { statement, params } of this.#steps) {
         const { name, text } = statement
-        if (name === '' || connection.parsedStatements[name] === undefined) connection.parse({ name, text })
+        if (!isParsed(connection, statement)) connection.parse({ name, text })
         connection.bind({ statement: name, values: params.map(textOf) })
         connection.execute({})
       }
@@ -155,10 +164,9 @@ class Packet {
 
   /** A step whose turn came has been parsed, whatever came of it. */
   #noteParsed(): void {
+    if (this.#connection === null) return
     for (const { statement } of this.#steps.slice(1, this.#commands.length + 1)) {
-      if (statement.name !== '' && this.#connection) {
-        this.#connection.parsedStatements[statement.name] = statement.text
-      }
+      if (statement.name !== '') this.#connection.parsedStatements[statement.name] = statement.text
     }
   }
 
@@ -170,6 +178,26 @@ class Packet {
   handleCopyInResponse(connection: PgConnection): void {
     connection.sendCopyFail?.('nothing is copied here')
   }
+}
+
+export function isParsed(connection: PgConnection, { name }: Statement): boolean {
+  return name !== '' && connection.parsedStatements[name] !== undefined
+}
+
+/**
+ * Past pg's own writer, which makes a buffer of each message. False, and nothing is written, when there are no bytes or
+ * somebody has put something of his own in the way: `bind` is what stands there.
+ */
+export function writeBytes(
+  connection: PgConnection,
+  bind: PgConnection['bind'],
+  bytes: Uint8Array | null,
+): boolean {
+  const { stream } = connection
+  if (bytes === null || bind !== Object.getPrototypeOf(connection).bind || !stream.write) return false
+  // As pg does it: whoever waits for the answer is told by the end of the connection.
+  if (stream.writable) stream.write(bytes)
+  return true
 }
 
 function textOf(value: Param): string | null {

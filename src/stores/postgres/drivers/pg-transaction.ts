@@ -126,7 +126,7 @@ export class PgTransaction<Client extends PgClient> {
     let late: LateStatement | null
     try {
       result = await body(this.#session(channel !== null))
-      await this.#quiet()
+      if (this.#flushed) await this.#quiet()
       if (this.#failure && !this.#isUndone(this.#failure)) throw this.#failure.error
       late = this.#take()
       // With the COMMIT in the same packet nobody could say whether a connection that was dead already has committed.
@@ -182,6 +182,7 @@ export class PgTransaction<Client extends PgClient> {
     const commit = { statement: COMMIT, params: [] }
     const steps = ring ? [insert, commit, ring] : [insert, commit]
     const { rows, commands, error, sent } = await this.#sendLate(steps)
+    this.#noteDeallocated(error)
     const [written, committed, rang] = commands
     if (written === undefined) {
       const known = error !== null && (!sent || refusedCommit(error))
@@ -281,6 +282,7 @@ export class PgTransaction<Client extends PgClient> {
       const late = this.#take() as LateStatement
       explain = late.explain
       const { rows, error } = await this.#sendLate([late])
+      this.#noteDeallocated(error)
       this.#writing = false
       if (error !== null) throw error
       late.answered(rows)
@@ -305,19 +307,21 @@ export class PgTransaction<Client extends PgClient> {
     return held ? held() : null
   }
 
-  async #sendLate(steps: readonly Step[]): Promise<Answer> {
+  #sendLate(steps: readonly Step[]): Promise<Answer> {
     const sent = this.#prepare
       ? steps
       : steps.map((step) => ({ ...step, statement: unnamed(step.statement) }))
-    const client = { query: (packet: unknown) => this.#query(packet) }
-    const answer = await send(client, sent, () => {
+    const refuse = () => {
       const refused = this.#refusal()
       this.#writing = refused === null
       return refused
-    })
-    // Somebody has deallocated it. Of a COMMIT: the server has not come to it, and the transaction is still open.
-    if (isPreparedStatementError(answer.error)) this.broken = true
-    return answer
+    }
+    return send((packet) => this.#query(packet), sent, refuse)
+  }
+
+  /** Somebody has deallocated it. Of a COMMIT: the server has not come to it, and the transaction is still open. */
+  #noteDeallocated(error: unknown): void {
+    if (isPreparedStatementError(error)) this.broken = true
   }
 
   /** With something of the application's, perhaps a cursor, that ends only after the publish: nobody may wait for it. */
