@@ -51,8 +51,13 @@ const ENVELOPE_FIELDS = new Set(
 /**
  * The envelope of anything that can be published. When the catalog knows the type, its definition validates and
  * encodes the payload, so that handlers get the same value hot and cold. Throws when the event is not acceptable.
+ * `isReadSoon`: the payload is going to be read in this process.
  */
-export function toEnvelope(event: PublishableEvent, catalog?: DefinitionLookup): EventEnvelope {
+export function toEnvelope(
+  event: PublishableEvent,
+  catalog?: DefinitionLookup,
+  isReadSoon = false,
+): EventEnvelope {
   if (typeof event === 'function')
     throw new InvalidEventError('event', 'it is a definition: call it with a payload')
   if (typeof event !== 'object' || event === null)
@@ -60,7 +65,7 @@ export function toEnvelope(event: PublishableEvent, catalog?: DefinitionLookup):
   if ('toEnvelope' in event && typeof event.toEnvelope === 'function')
     return checked(event.toEnvelope(), catalog)
   if ('eventType' in event) return fromClass(event, catalog)
-  if ('type' in event) return fromName(event, catalog)
+  if ('type' in event) return fromName(event, catalog, isReadSoon)
   throw new InvalidEventError('event', 'it has neither an eventType nor a type')
 }
 
@@ -92,12 +97,16 @@ function fromClass(event: ClassEvent, catalog: DefinitionLookup | undefined): Ev
   return build(event.eventType, event, { value }, catalog)
 }
 
-function fromName(event: NamedEvent, catalog: DefinitionLookup | undefined): EventEnvelope {
-  return build(event.type, event, contentOf(event), catalog)
+function fromName(
+  event: NamedEvent,
+  catalog: DefinitionLookup | undefined,
+  isReadSoon: boolean,
+): EventEnvelope {
+  return build(event.type, event, contentOf(event, isReadSoon), catalog)
 }
 
-function contentOf(event: NamedEvent): PayloadContent {
-  if (event.payloadJson === undefined) return { value: 'payload' in event ? event.payload : null }
+function contentOf(event: NamedEvent, isReadSoon: boolean): PayloadContent {
+  if (event.payloadJson === undefined) return { value: 'payload' in event ? event.payload : null, isReadSoon }
   if (event.payload === undefined) return { json: event.payloadJson }
   throw new InvalidEventError('payload', 'give either payload or payloadJson, not both', {
     eventType: event.type,

@@ -2,7 +2,7 @@ import type { EventEnvelope } from '../../core/envelope.js'
 import { DuplicateEventError, TransactionRolledBackError } from '../../core/errors.js'
 import { hideValues } from '../../core/hide-values.js'
 import type { AppendOptions, AppendResult, AppendRow } from '../../store.js'
-import type { LateAppend, TransactionSession } from '../../transaction.js'
+import type { LateAppend } from '../../transaction.js'
 import {
   type DriverSession,
   isFailedTransaction,
@@ -25,11 +25,12 @@ const NOTHING: ReadonlyMap<string, number> = new Map()
 
 export function appendStatements(names: Names) {
   const byIds = `where event_id = any(string_to_array($1::text, E'\\x1e'))`
-  // Most events are one at a time and plain. Each parameter and each expression less is felt here.
-  const plain = `
+  // Most events are one at a time and plain. Each parameter and each expression less is felt here. As `json` the text is
+  // read where it comes in; drivers that look at the types of parameters would write such a one as JSON once more.
+  const plain = (json: 'json' | 'text::json') => `
 insert into ${names.events} (event_id, event_type, aggregate_type, aggregate_id, version, payload, metadata,
   occurred_at, payload_size, locked_by, locked_until)
-values ($1::text, $2::text, $3::text, $4::text, $5::int, $6::text::json, $7::text::json,
+values ($1::text, $2::text, $3::text, $4::text, $5::int, $6::${json}, $7::${json},
   timestamptz 'epoch' + $8::float8 * interval '1 ms', $9::int, $10::text,
   clock_timestamp() + $11::float8 * interval '1 ms')`
   const many = `
@@ -46,12 +47,15 @@ select id, type, aggregate_type, aggregate_id, version, payload, metadata, at, s
   const returning = 'returning event_id, seq'
   return {
     checked: {
-      plain: statement(`${plain} ${unlessPresent} ${returning}`),
+      plain: statement(`${plain('text::json')} ${unlessPresent} ${returning}`),
       many: statement(`${many} ${unlessPresent} ${returning}`),
     },
-    // A conflict fails the transaction.
-    unchecked: { plain: statement(`${plain} ${returning}`), many: statement(`${many} ${returning}`) },
-    unanswered: statement(plain),
+    // A conflict fails the transaction. For drivers that send parameters as they are.
+    unchecked: {
+      plain: statement(`${plain('json')} ${returning}`),
+      many: statement(`${many} ${returning}`),
+    },
+    unanswered: statement(plain('json')),
     lastSeq: `currval('${names.sequence}')`,
     remove: statement(`delete from ${names.events} ${byIds}`),
     present: statement(`select event_id, seq from ${names.events} ${byIds}`),
@@ -109,51 +113,89 @@ export class SeqFloor {
   }
 }
 
-/** Rows that may wait until the application's next statement, or the COMMIT, takes them along. */
-export function lateAppends(
-  sql: Statements,
-  floor: SeqFloor,
-  late: NonNullable<DriverSession<unknown>['late']>,
-  explain: (error: unknown) => unknown,
-): NonNullable<TransactionSession<unknown>['appendLater']> {
-  let waiting: LateAppend[] = []
-  let count = 0
-  let bytes = 0
-  const take = (): LateStatement => {
-    const appends = waiting
-    waiting = []
-    count = 0
-    bytes = 0
-    for (const append of appends) append.sent()
-    const [first] = appends as [LateAppend]
-    const rows = appends.length === 1 ? first.rows : appends.flatMap((append) => append.rows)
-    const insert = insertOf(sql.unchecked, rows, first.leaseMs)
-    const from = floor.seq
-    // A row of this process's own is not looked for, as a rule.
-    const isAsked = insert.statement !== sql.unchecked.plain || (rows[0]?.token === null && !floor.isFresh)
-    return {
-      ...insert,
-      unanswered: isAsked ? null : sql.unanswered,
-      seq: rows.length === 1 ? sql.lastSeq : null,
-      answered: (inserted) => {
-        const seqs = seqsOf(inserted)
-        floor.tell(seqs.values())
-        for (const append of appends) append.written(seqs)
-      },
-      wrote: (one) => first.written(one ? from : NOTHING),
-      explain: (error) => {
-        const ids = idsThatExist(error, rows)
-        if (ids.length > 0) return new DuplicateEventError(ids)
-        return hideValues(explain(error), rows.map(eventOf))
-      },
-    }
+type Late = NonNullable<DriverSession<unknown>['late']>
+type Explain = (error: unknown) => unknown
+
+/** Of one transaction: rows that may wait until the application's next statement, or the COMMIT, takes them along. */
+export class LateAppends {
+  readonly #sql: Statements
+  readonly #floor: SeqFloor
+  readonly #late: Late
+  readonly #explain: Explain
+  #waiting: LateAppend[] = []
+  #count = 0
+  #bytes = 0
+
+  constructor(sql: Statements, floor: SeqFloor, late: Late, explain: Explain) {
+    this.#sql = sql
+    this.#floor = floor
+    this.#late = late
+    this.#explain = explain
   }
-  return (append) => {
-    const held = late.hold(take)
-    waiting.push(append)
-    count += append.rows.length
-    for (const { event } of append.rows) bytes += event.payloadSize
-    return held && count < MOST_WAITING && bytes < MOST_BYTES_WAITING ? undefined : late.flush()
+
+  add(append: LateAppend): Promise<void> | undefined {
+    const held = this.#late.hold(this.#take)
+    this.#waiting.push(append)
+    this.#count += append.rows.length
+    for (const { event } of append.rows) this.#bytes += event.payloadSize
+    return held && this.#count < MOST_WAITING && this.#bytes < MOST_BYTES_WAITING
+      ? undefined
+      : this.#late.flush()
+  }
+
+  readonly #take = (): LateStatement => {
+    const appends = this.#waiting
+    this.#waiting = []
+    this.#count = 0
+    this.#bytes = 0
+    for (const append of appends) append.sent()
+    return new LateInsert(this.#sql, this.#floor, appends, this.#explain)
+  }
+}
+
+class LateInsert implements LateStatement {
+  readonly statement: Statement
+  readonly params: readonly Param[]
+  readonly unanswered: Statement | null
+  readonly seq: string | null
+  readonly #appends: readonly LateAppend[]
+  readonly #rows: readonly AppendRow[]
+  readonly #floor: SeqFloor
+  /** What was known when it was sent. */
+  readonly #from: number
+  readonly #explain: Explain
+
+  constructor(sql: Statements, floor: SeqFloor, appends: readonly LateAppend[], explain: Explain) {
+    const [first] = appends as readonly [LateAppend]
+    const rows = appends.length === 1 ? first.rows : appends.flatMap((append) => append.rows)
+    const { statement, params } = insertOf(sql.unchecked, rows, first.leaseMs)
+    // A row of this process's own is not looked for, as a rule.
+    const isAsked = statement !== sql.unchecked.plain || (rows[0]?.token === null && !floor.isFresh)
+    this.statement = statement
+    this.params = params
+    this.unanswered = isAsked ? null : sql.unanswered
+    this.seq = rows.length === 1 ? sql.lastSeq : null
+    this.#appends = appends
+    this.#rows = rows
+    this.#floor = floor
+    this.#from = floor.seq
+    this.#explain = explain
+  }
+
+  answered(inserted: readonly Row[]): void {
+    const seqs = seqsOf(inserted)
+    this.#floor.tell(seqs.values())
+    for (const append of this.#appends) append.written(seqs)
+  }
+
+  wrote(one: boolean): void {
+    this.#appends[0]?.written(one ? this.#from : NOTHING)
+  }
+
+  explain(error: unknown): unknown {
+    const ids = idsThatExist(error, this.#rows)
+    if (ids.length > 0) return new DuplicateEventError(ids)
+    return hideValues(this.#explain(error), this.#rows.map(eventOf))
   }
 }
 

@@ -184,8 +184,10 @@ export class PostgresStore<Client> implements EventStore<Client> {
   transaction<T>(body: (session: TransactionSession<Client>) => Promise<T>, client?: Client): Promise<T> {
     this.#guard()
     return this.#driver.transaction((session) => {
-      if (session.late)
-        session.appendLater = appending.lateAppends(this.#sql, this.#floor, session.late, this.#reason)
+      if (session.late) {
+        const late = new appending.LateAppends(this.#sql, this.#floor, session.late, this.#reason)
+        session.appendLater = (append) => late.add(append)
+      }
       return body(session)
     }, client)
   }

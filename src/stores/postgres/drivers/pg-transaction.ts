@@ -280,7 +280,7 @@ export class PgTransaction<Client extends PgClient> {
     let explain = (error: unknown) => error
     try {
       const late = this.#take() as LateStatement
-      explain = late.explain
+      explain = (error) => late.explain(error)
       const { rows, error } = await this.#sendLate([late])
       this.#noteDeallocated(error)
       this.#writing = false
