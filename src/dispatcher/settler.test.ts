@@ -92,6 +92,24 @@ describe('Settler: batches', () => {
     expect(clock.timerCount).toBe(0)
   })
 
+  it('waits longer while many come by the hot path, but not with anything else', async () => {
+    const { settler, clock, batches } = world()
+    const addFrom = (source: string, upTo: number) => {
+      for (let i = 0; i < upTo; i++) settler.add(done(i), { source } as Delivery)
+    }
+    addFrom('hot', 20)
+    await clock.advance(5)
+    addFrom('hot', 20)
+    await clock.advance(19)
+    expect(batches).toEqual([ids(0, 20)])
+    await clock.advance(1)
+    expect(batches).toEqual([ids(0, 20), ids(0, 20)])
+    addFrom('hot', 2)
+    addFrom('cold', 1)
+    await clock.advance(5)
+    expect(batches).toHaveLength(3)
+  })
+
   it('waits for nobody once 1,000 are there, and leaves the rest to the next batch', async () => {
     const { add, clock, batches } = world()
     add(0, 999)

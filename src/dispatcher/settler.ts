@@ -7,6 +7,9 @@ import type { Delivery } from './delivery.js'
 const BATCH = 1_000
 /** Outcomes wait this long for company. */
 const WAIT_MS = 5
+/** The same while many events come by the hot path: nothing waits for their rows, and each statement costs a commit. */
+const BUSY_WAIT_MS = 20
+const MANY = 20
 /** Workers pause while this many outcomes wait to be written. */
 const FULL = 2 * BATCH
 const RETRY_MS = [50, 200, 1_000, 2_000]
@@ -41,6 +44,10 @@ export class Settler {
   #entries: Entry[] = []
   #writing: Promise<void> | null = null
   #timer: Timer | null = null
+  /** It was set for what nothing waits for. */
+  #isPatient = false
+  /** How many outcomes the last statement had. */
+  #wrote = 0
   #failures = 0
   /** How many of the next outcomes are written one at a time. */
   #alone = 0
@@ -67,7 +74,14 @@ export class Settler {
   #schedule(): void {
     if (this.#writing || this.#entries.length === 0) return
     if (this.#entries.length >= BATCH || this.#eager > 0 || this.#isAwaited()) this.#write()
-    else this.#timer ??= this.#options.clock.setTimer(() => this.#write(), WAIT_MS)
+    else this.#wait(this.#entries.at(-1)?.delivery?.source === 'hot' && this.#wrote >= MANY)
+  }
+
+  #wait(patiently: boolean): void {
+    if (this.#timer && (patiently || !this.#isPatient)) return
+    this.#timer?.cancel()
+    this.#isPatient = patiently
+    this.#timer = this.#options.clock.setTimer(() => this.#write(), patiently ? BUSY_WAIT_MS : WAIT_MS)
   }
 
   /** The next events of their keys wait for these, and nothing is under way that could keep them company. */
@@ -123,6 +137,7 @@ export class Settler {
   async #writeAll(): Promise<void> {
     while (this.#entries.length > 0) {
       const batch = this.#nextBatch()
+      this.#wrote = batch.length
       const started = this.#options.clock.monotonic()
       const { store } = this.#options
       let settled: ReadonlySet<string>

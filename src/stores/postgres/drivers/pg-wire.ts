@@ -29,7 +29,9 @@ export function encode(steps: readonly Step[], sync: boolean): Buffer | null {
     at = put(scratch, EXECUTE, bind(scratch, at, statement.name, params))
   }
   if (sync) at = put(scratch, SYNC, at)
-  return Buffer.from(scratch.subarray(0, at))
+  const packet = Buffer.allocUnsafe(at)
+  scratch.copy(packet, 0, 0, at)
+  return packet
 }
 
 function mostBytes({ name }: Statement, params: readonly Param[]): number {

@@ -130,12 +130,9 @@ export class PgDriver<Client extends PgClient> implements PostgresDriver<Client>
       return done.result
     } finally {
       transaction.end()
-      const giveBack = () => {
-        client.removeListener('error', ignore)
-        if (!own) client.release?.(transaction.broken)
-      }
-      if (ringing) void ringing.then(giveBack)
-      else giveBack()
+      const broken = own ? null : transaction.broken
+      if (ringing) void ringing.then(() => giveBack(client, broken))
+      else giveBack(client, broken)
     }
   }
 
@@ -176,6 +173,12 @@ export class PgDriver<Client extends PgClient> implements PostgresDriver<Client>
       ? { name: statement.name, text: statement.text, values: params, rowMode: 'array', types: raw }
       : { text: statement.text, values: params, rowMode: 'array', types: raw }
   }
+}
+
+/** `broken` is null for a client of the application's. */
+function giveBack(client: PgClient, broken: boolean | null): void {
+  client.removeListener('error', ignore)
+  if (broken !== null) client.release?.(broken)
 }
 
 /** pg's clients are going to refuse a statement while another one is under way. */
