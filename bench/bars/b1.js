@@ -7,12 +7,13 @@ export const title = 'drain a backlog, rows deleted'
 export async function run(context) {
   const count = context.size(100_000, 40_000)
   const size = { count, warm: count / 2 }
-  const results = await inTurns(context, {
+  const sides = {
     ours: () => drain(context, 'ours', size),
     ...graphileSides('drain', (options) => drain(context, 'graphile', { ...size, options })),
     'ours, logging': () => drain(context, 'ours', { ...size, options: { defaultLogger: true } }),
     'pg-boss': () => drain(context, 'pgboss', size),
-  })
+  }
+  const results = await inTurns(context, sides, ['ours', 'graphile-worker'])
   const what = `drain ${count / 1000}k, rows deleted`
   return [
     compare(results, { what: `${what}, vs graphile-worker`, peer: 'graphile-worker', atLeast: 2.5 }),

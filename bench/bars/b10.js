@@ -39,10 +39,13 @@ async function measure(context, broker, brokerUrl, batch) {
   const isBar = batch === BATCHES[0]
   const count = context.size(isBar ? 60_000 : 20_000, 10_000)
   const job = { role: 'relay', broker, brokerUrl, batch, total: count + count / 5, warm: count / 5 }
-  const results = await inTurns(isBar ? context : { ...context, repeat: 1 }, {
+  const sides = {
     ours: () => onBacklog(context, 'ours', job.total, (url) => context.child({ ...job, url })),
     'bare client': () => context.child({ ...job, bare: true }),
-  })
+  }
+  const results = isBar
+    ? await inTurns(context, sides, Object.keys(sides))
+    : await inTurns({ ...context, repeat: 1 }, sides)
   return compare(results, {
     what: `${broker}: relay in batches of ${batch}, vs the bare client`,
     peer: 'bare client',
