@@ -51,13 +51,8 @@ const ENVELOPE_FIELDS = new Set(
 /**
  * The envelope of anything that can be published. When the catalog knows the type, its definition validates and
  * encodes the payload, so that handlers get the same value hot and cold. Throws when the event is not acceptable.
- * `isReadSoon`: the payload is going to be read in this process.
  */
-export function toEnvelope(
-  event: PublishableEvent,
-  catalog?: DefinitionLookup,
-  isReadSoon = false,
-): EventEnvelope {
+export function toEnvelope(event: PublishableEvent, catalog?: DefinitionLookup): EventEnvelope {
   if (typeof event === 'function')
     throw new InvalidEventError('event', 'it is a definition: call it with a payload')
   if (typeof event !== 'object' || event === null)
@@ -65,7 +60,7 @@ export function toEnvelope(
   if ('toEnvelope' in event && typeof event.toEnvelope === 'function')
     return checked(event.toEnvelope(), catalog)
   if ('eventType' in event) return fromClass(event, catalog)
-  if ('type' in event) return fromName(event, catalog, isReadSoon)
+  if ('type' in event) return fromName(event, catalog)
   throw new InvalidEventError('event', 'it has neither an eventType nor a type')
 }
 
@@ -97,16 +92,12 @@ function fromClass(event: ClassEvent, catalog: DefinitionLookup | undefined): Ev
   return build(event.eventType, event, { value }, catalog)
 }
 
-function fromName(
-  event: NamedEvent,
-  catalog: DefinitionLookup | undefined,
-  isReadSoon: boolean,
-): EventEnvelope {
-  return build(event.type, event, contentOf(event, isReadSoon), catalog)
+function fromName(event: NamedEvent, catalog: DefinitionLookup | undefined): EventEnvelope {
+  return build(event.type, event, contentOf(event), catalog)
 }
 
-function contentOf(event: NamedEvent, isReadSoon: boolean): PayloadContent {
-  if (event.payloadJson === undefined) return { value: 'payload' in event ? event.payload : null, isReadSoon }
+function contentOf(event: NamedEvent): PayloadContent {
+  if (event.payloadJson === undefined) return { value: 'payload' in event ? event.payload : null }
   if (event.payload === undefined) return { json: event.payloadJson }
   throw new InvalidEventError('payload', 'give either payload or payloadJson, not both', {
     eventType: event.type,

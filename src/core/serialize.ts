@@ -17,17 +17,7 @@ const MAX_DROPPED = MAX_PAYLOAD_BYTES
  * is what was written. Throws InvalidPayloadError with the path of the first bad value, or PayloadTooLargeError.
  */
 export function serializeJson(value: unknown, mode: SerializeMode): string {
-  return checkedSize(new JsonWriter(mode === 'schema').write(value))
-}
-
-/** In the same pass: what JSON.parse() would make of the text, frozen. For JSON values only. */
-export function serializeAndCopy(value: unknown): { readonly text: string; readonly copy: unknown } {
-  const writer = new JsonWriter(false, true)
-  const text = checkedSize(writer.write(value))
-  return { text, copy: writer.copy }
-}
-
-function checkedSize(text: string): string {
+  const text = new JsonWriter(mode === 'schema').write(value)
   // Every UTF-16 unit is at least one byte, so short texts need no second look.
   if (text.length * 3 > MAX_PAYLOAD_BYTES && utf8Length(text) > MAX_PAYLOAD_BYTES) {
     throw new PayloadTooLargeError(MAX_PAYLOAD_BYTES)
@@ -43,13 +33,9 @@ class JsonWriter {
   #depth = 0
   #budget = MAX_PAYLOAD_BYTES
   #dropped = 0
-  readonly #copies: boolean
-  /** Of the value that was written last. */
-  copy: unknown
 
-  constructor(withSchema: boolean, copies = false) {
+  constructor(withSchema: boolean) {
     this.#withSchema = withSchema
-    this.#copies = copies
   }
 
   write(value: unknown): string {
@@ -63,14 +49,11 @@ class JsonWriter {
 
   /** Undefined when there is nothing to write, which only an object property may be. */
   #value(value: unknown): string | undefined {
-    this.copy = value
     switch (typeof value) {
       case 'string':
         return this.#string(value, 'the string')
       case 'number':
         if (!Number.isFinite(value)) this.#refuse(`${value} is not a JSON value`)
-        // JSON text knows no negative zero.
-        if (value === 0) this.copy = 0
         return this.#take(`${value}`)
       case 'boolean':
         return this.#take(value ? 'true' : 'false')
@@ -128,7 +111,6 @@ class JsonWriter {
     this.#enter(array)
     const at = this.#depth - 1
     const length = array.length
-    const copy: unknown[] | null = this.#copies ? [] : null
     let text = '['
     for (let i = 0; i < length; i++) {
       this.#keys[at] = i
@@ -136,18 +118,15 @@ class JsonWriter {
       if (item === undefined)
         this.#refuse(i in array ? 'undefined is not a JSON value' : 'the array has a hole')
       text += i === 0 ? item : `,${item}`
-      copy?.push(this.copy)
       this.#budget--
     }
     this.#leave()
-    this.copy = Object.freeze(copy)
     return `${text}]`
   }
 
   #object(object: object): string {
     this.#enter(object)
     const at = this.#depth - 1
-    const copy: Record<string, unknown> | null = this.#copies ? {} : null
     let text = ''
     for (const key of Object.keys(object)) {
       this.#keys[at] = key
@@ -155,13 +134,9 @@ class JsonWriter {
       if (typeof value === 'function' && key === 'toJSON') this.#refuseToJson()
       const item = this.#value(value)
       if (item === undefined) this.#drop()
-      else {
-        text += `${text === '' ? '{' : ','}${this.#string(key, 'the key')}:${item}`
-        if (copy) setOwn(copy, key, this.copy)
-      }
+      else text += `${text === '' ? '{' : ','}${this.#string(key, 'the key')}:${item}`
     }
     this.#leave()
-    this.copy = Object.freeze(copy)
     return text === '' ? '{}' : `${text}}`
   }
 
@@ -204,10 +179,4 @@ class JsonWriter {
   #refuse(reason: string, thrown?: unknown): never {
     throw new InvalidPayloadError(formatPath(this.#keys.slice(0, this.#depth)), reason, { thrown })
   }
-}
-
-/** As JSON.parse() does it: this one name would set the prototype. */
-function setOwn(target: Record<string, unknown>, key: string, value: unknown): void {
-  if (key !== '__proto__') target[key] = value
-  else Object.defineProperty(target, key, { value, enumerable: true, writable: true, configurable: true })
 }

@@ -68,8 +68,6 @@ export interface PublisherOptions<Client> {
 }
 
 const WARN_EVERY_MS = 10_000
-/** Of more events in one call the payloads are parsed when handlers want them: most wait for a while. */
-const MOST_COPIED = 100
 
 /** publish → append, and after the commit → hot queue or doorbell. */
 export class Publisher<Client> {
@@ -101,7 +99,7 @@ export class Publisher<Client> {
   ): Promise<Appended> {
     const { tracer, redact } = this.#options
     try {
-      const given = events.map((event) => this.#envelopeOf(event, events.length))
+      const given = events.map((event) => this.#envelopeOf(event))
       if (tracer === undefined || given.length === 0) {
         return this.#write(client, events, given, options, session)
       }
@@ -272,8 +270,8 @@ export class Publisher<Client> {
     return false
   }
 
-  #envelopeOf(event: PublishableEvent, ofHowMany: number): EventEnvelope {
-    const envelope = toEnvelope(event, this.#options.catalog, this.accepting && ofHowMany <= MOST_COPIED)
+  #envelopeOf(event: PublishableEvent): EventEnvelope {
+    const envelope = toEnvelope(event, this.#options.catalog)
     const parent = currentEvent()
     return parent && envelope.metadata.causationId === undefined ? envelope.causedBy(parent) : envelope
   }

@@ -185,16 +185,19 @@ export function isParsed(connection: PgConnection, { name }: Statement): boolean
 }
 
 /**
- * Past pg's own writer, which makes a buffer of each message. False, and nothing is written, when there are no bytes or
- * somebody has put something of his own in the way: `bind` is what stands there.
+ * Past pg's own writer, which makes a buffer of each message. False, and nothing is written, when there are no bytes, or
+ * when this connection has other ways to write than its class: somebody wants to see what goes out. `bind` is what it had
+ * before us.
  */
 export function writeBytes(
   connection: PgConnection,
   bind: PgConnection['bind'],
   bytes: Uint8Array | null,
 ): boolean {
-  const { stream } = connection
-  if (bytes === null || bind !== Object.getPrototypeOf(connection).bind || !stream.write) return false
+  const { stream, execute, sync } = connection
+  const own = Object.getPrototypeOf(connection) as PgConnection
+  if (bytes === null || !stream.write) return false
+  if (bind !== own.bind || execute !== own.execute || sync !== own.sync) return false
   // As pg does it: whoever waits for the answer is told by the end of the connection.
   if (stream.writable) stream.write(bytes)
   return true
