@@ -15,7 +15,8 @@ const TRAITS = {
   title: 'Kafka',
   kind: 'kafka',
   ready: 'Kafka Server started',
-  transient: /Address already in use|BindException/i,
+  // The port that was free may be one that a door is going to take.
+  transient: /Address already in use|BindException|two listeners on the same port/i,
   hides: /^(KAFKA|JAVA_TOOL_OPTIONS)/,
   // An orderly shutdown hands leadership on, which one node alone cannot do; its data is for the bin.
   stopsBy: ['SIGKILL'],
@@ -25,7 +26,8 @@ const TRAITS = {
 export async function startKafka({ port, doors = [], settings = {} } = {}) {
   const java = program('java', 'Java', 'openjdk-17-jre-headless')
   const jars = fetchKafka()
-  const controllerPort = await freePort()
+  let controllerPort = await freePort()
+  while (doors.some((door) => door.port === controllerPort)) controllerPort = await freePort()
   return new Server({ java, jars, port, controllerPort, doors, settings }).create()
 }
 
