@@ -99,7 +99,7 @@ describe('a server that', () => {
       })
       await server.start()
       admin = await direct(url)
-      // A driver that never answers is given up after ten seconds, and so may be the connection that follows.
+      // Between two attempts to connect postgres.js waits for up to twenty seconds.
       await worker.untilHandled(await insert(admin, 'after the crash'), 40_000)
       await until('health is well', async () => (await worker.ask('health')).ok)
       await ends(worker, options)
