@@ -43,9 +43,7 @@ async function measure(context, broker, brokerUrl, batch) {
     ours: () => onBacklog(context, 'ours', job.total, (url) => context.child({ ...job, url })),
     'bare client': () => context.child({ ...job, bare: true }),
   }
-  const results = isBar
-    ? await inTurns(context, sides, Object.keys(sides))
-    : await inTurns({ ...context, repeat: 1 }, sides)
+  const results = await inTurns(isBar ? context : { ...context, repeat: 1 }, sides, Object.keys(sides))
   return compare(results, {
     what: `${broker}: relay in batches of ${batch}, vs the bare client`,
     peer: 'bare client',

@@ -103,7 +103,6 @@ describe('Settler: batches', () => {
     await clock.advance(19)
     expect(batches).toEqual([ids(0, 20)])
     await clock.advance(1)
-    expect(batches).toHaveLength(2)
     addFrom('hot', 2)
     addFrom('cold', 1)
     await clock.advance(5)

@@ -1,12 +1,12 @@
 import type { Statement } from '../driver.js'
-import { BEGIN, isParsed, type PgConnection, unnamed, writeBytes } from './pg-packet.js'
+import { BEGIN, isParsed, type PgConnection, takesBytes, unnamed, writeBytes } from './pg-packet.js'
 import { encode } from './pg-wire.js'
 
 /** What the server says of the BEGIN, in one packet with a statement and by itself. */
 const ANSWERS = ['parseComplete', 'bindComplete', 'commandComplete']
 const ANSWERS_PARSED = ANSWERS.slice(1)
 const ANSWERS_ALONE = ['commandComplete', 'readyForQuery']
-const BEGIN_BYTES = encode([{ statement: BEGIN, params: [] }], false)
+const BEGIN_BYTES = encode([{ statement: BEGIN, params: [] }], false) as Buffer
 
 interface Connection extends PgConnection {
   readonly stream: PgConnection['stream'] & { destroy?(): void; readonly writableCorked?: number }
@@ -46,7 +46,6 @@ export class LateBegin {
   readonly #ours: Doors
   #isHeld = true
   #isOver = false
-  #listens = false
   #hasFailed = false
   #answers = ANSWERS
   /** Of those, how many have come. */
@@ -133,13 +132,12 @@ export class LateBegin {
     if (connection.parse === ours.parse) connection.parse = before.parse
     if (connection.bind === ours.bind) connection.bind = before.bind
     if (connection.query === ours.query) connection.query = before.query
-    if (this.#listens && connection.emit === ours.emit) connection.emit = before.emit
+    if (connection.emit === ours.emit) connection.emit = before.emit
     if (client.getTransactionStatus === ours.status) client.getTransactionStatus = before.status
   }
 
   #listen(): void {
     this.#isHeld = false
-    this.#listens = true
     this.#connection.emit = this.#ours.emit
   }
 
@@ -162,7 +160,10 @@ export class LateBegin {
     const { name, text } = this.#statement
     const isKnown = isParsed(connection, this.#statement)
     if (isKnown) this.#answers = ANSWERS_PARSED
-    if (isKnown && writeBytes(connection, this.#before.bind, BEGIN_BYTES)) return
+    if (isKnown && takesBytes(connection, this.#before.bind)) {
+      writeBytes(connection, BEGIN_BYTES)
+      return
+    }
     if (!isKnown) connection.parse({ name, text })
     // When it fails the connection is given up.
     if (name !== '') connection.parsedStatements[name] = text

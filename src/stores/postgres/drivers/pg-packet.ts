@@ -124,8 +124,15 @@ class Packet {
     const refused = this.#refuse?.()
     if (refused) return refused
     this.#sent = true
-    if (this.#steps.every(({ statement }) => isParsed(connection, statement))) {
-      if (writeBytes(connection, connection.bind, encode(this.#steps, true))) return null
+    if (
+      takesBytes(connection, connection.bind) &&
+      this.#steps.every((step) => isParsed(connection, step.statement))
+    ) {
+      const bytes = encode(this.#steps, true)
+      if (bytes) {
+        writeBytes(connection, bytes)
+        return null
+      }
     }
     this.#connection = connection
     const { stream } = connection
@@ -185,22 +192,18 @@ export function isParsed(connection: PgConnection, { name }: Statement): boolean
 }
 
 /**
- * Past pg's own writer, which makes a buffer of each message. False, and nothing is written, when there are no bytes, or
- * when this connection has other ways to write than its class: somebody wants to see what goes out. `bind` is what it had
- * before us.
+ * Past pg's own writer, which makes a buffer of each message. Not where this connection has other ways to write than its
+ * class: somebody wants to see what goes out. `bind` is what it had before us.
  */
-export function writeBytes(
-  connection: PgConnection,
-  bind: PgConnection['bind'],
-  bytes: Uint8Array | null,
-): boolean {
+export function takesBytes(connection: PgConnection, bind: PgConnection['bind']): boolean {
   const { stream, execute, sync } = connection
   const own = Object.getPrototypeOf(connection) as PgConnection
-  if (bytes === null || !stream.write) return false
-  if (bind !== own.bind || execute !== own.execute || sync !== own.sync) return false
-  // As pg does it: whoever waits for the answer is told by the end of the connection.
-  if (stream.writable) stream.write(bytes)
-  return true
+  return bind === own.bind && execute === own.execute && sync === own.sync && stream.write !== undefined
+}
+
+/** As pg does it: when nothing can be written any more, whoever waits is told by the end of the connection. */
+export function writeBytes({ stream }: PgConnection, bytes: Uint8Array): void {
+  if (stream.writable) stream.write?.(bytes)
 }
 
 function textOf(value: Param): string | null {

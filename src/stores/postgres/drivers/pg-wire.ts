@@ -9,8 +9,8 @@ const FRAME_BYTES = 24
 const EXECUTE = [0x45, 0, 0, 0, 9, 0, 0, 0, 0, 0]
 const SYNC = [0x53, 0, 0, 0, 4]
 
-/** Each packet is written here first: only then its length is known. Grown by nobody, shared by all connections. */
-let scratch: Buffer | null = null
+/** Each packet is written here first: only then its length is known. All connections share it. */
+const scratch = Buffer.allocUnsafeSlow(SCRATCH_BYTES)
 
 export interface Step {
   readonly statement: Statement
@@ -22,7 +22,6 @@ export interface Step {
  * message each. Null when they are too long.
  */
 export function encode(steps: readonly Step[], sync: boolean): Buffer | null {
-  scratch ??= Buffer.allocUnsafeSlow(SCRATCH_BYTES)
   let at = 0
   for (const { statement, params } of steps) {
     if (at + mostBytes(statement, params) + SYNC.length > SCRATCH_BYTES) return null
