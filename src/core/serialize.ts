@@ -7,40 +7,58 @@ import { isWellFormed } from './text.js'
 /** 'json': JSON values only. 'schema': also values with toJSON and class instances; the schema brings them back. */
 export type SerializeMode = 'json' | 'schema'
 
-/** Controls, the quote, the backslash and surrogates; everything else goes into JSON text as it is. */
-const NEEDS_CARE = /[^ !#-[\]-\ud7ff\ue000-\uffff]/
+/** What databases may reject: U+0000 and half a surrogate pair. */
+const NEEDS_CARE = /[\0\ud800-\udfff]/
 /** Ends the walk of an object graph that writes next to nothing but has no end of properties. */
 const MAX_DROPPED = MAX_PAYLOAD_BYTES
 
-/**
- * The JSON text of the value, validated and written in one pass: getters and toJSON run once, and what was checked
- * is what was written. Throws InvalidPayloadError with the path of the first bad value, or PayloadTooLargeError.
- */
+/** Inherits whatever somebody has put on the prototypes of objects and arrays. */
+const PROBE: object = []
+
+/** A copy that JSON.parse() could have made: of its own, and of this realm. */
+export interface JsonCopy {
+  readonly text: string
+  readonly value: unknown
+  /** How many objects and arrays are in it. */
+  readonly containers: number
+}
+
+/** The JSON text of the value. Throws InvalidPayloadError with the path of the first bad value, or PayloadTooLargeError. */
 export function serializeJson(value: unknown, mode: SerializeMode): string {
-  const text = new JsonWriter(mode === 'schema').write(value)
+  return copyJson(value, mode).text
+}
+
+/** Validated and copied in one pass: getters and toJSON run once, and what was checked is what was written. */
+export function copyJson(value: unknown, mode: SerializeMode): JsonCopy {
+  const copier = new JsonCopier(mode === 'schema')
+  const copy = copier.copy(value)
+  const text = JSON.stringify(copy)
   // Every UTF-16 unit is at least one byte, so short texts need no second look.
   if (text.length * 3 > MAX_PAYLOAD_BYTES && utf8Length(text) > MAX_PAYLOAD_BYTES) {
     throw new PayloadTooLargeError(MAX_PAYLOAD_BYTES)
   }
-  return text
+  return { text, value: copy, containers: copier.containers }
 }
 
 /** Walks one value. `#keys` holds a key for each open container; it is the path when something is refused. */
-class JsonWriter {
+class JsonCopier {
   readonly #withSchema: boolean
   readonly #keys: (string | number)[] = []
   readonly #open: object[] = []
   #depth = 0
   #budget = MAX_PAYLOAD_BYTES
   #dropped = 0
+  containers = 0
 
   constructor(withSchema: boolean) {
     this.#withSchema = withSchema
   }
 
-  write(value: unknown): string {
+  copy(value: unknown): unknown {
     try {
-      return this.#value(value) ?? this.#refuse('undefined is not a JSON value')
+      if ('toJSON' in PROBE) this.#refuse('Object.prototype or Array.prototype has a toJSON()')
+      const copy = this.#value(value)
+      return copy === undefined ? this.#refuse('undefined is not a JSON value') : copy
     } catch (error) {
       if (error instanceof InvalidPayloadError || error instanceof PayloadTooLargeError) throw error
       return this.#refuse('reading it threw an error', error)
@@ -48,17 +66,23 @@ class JsonWriter {
   }
 
   /** Undefined when there is nothing to write, which only an object property may be. */
-  #value(value: unknown): string | undefined {
+  #value(value: unknown): unknown {
     switch (typeof value) {
       case 'string':
         return this.#string(value, 'the string')
       case 'number':
         if (!Number.isFinite(value)) this.#refuse(`${value} is not a JSON value`)
-        return this.#take(`${value}`)
+        this.#take(1)
+        // JSON text knows no negative zero.
+        return value === 0 ? 0 : value
       case 'boolean':
-        return this.#take(value ? 'true' : 'false')
+        this.#take(4)
+        return value
       case 'object':
-        if (value === null) return this.#take('null')
+        if (value === null) {
+          this.#take(4)
+          return value
+        }
         return this.#withSchema ? this.#instance(value) : this.#plain(value)
       case 'undefined':
         return undefined
@@ -68,13 +92,15 @@ class JsonWriter {
   }
 
   #string(text: string, what: string): string {
-    if (!NEEDS_CARE.test(text)) return this.#take(`"${text}"`)
-    if (text.includes('\0')) this.#refuse(`${what} holds U+0000, which databases reject`)
-    if (!isWellFormed(text)) this.#refuse(`${what} holds half a surrogate pair, which databases reject`)
-    return this.#take(JSON.stringify(text))
+    if (NEEDS_CARE.test(text)) {
+      if (text.includes('\0')) this.#refuse(`${what} holds U+0000, which databases reject`)
+      if (!isWellFormed(text)) this.#refuse(`${what} holds half a surrogate pair, which databases reject`)
+    }
+    this.#take(text.length + 2)
+    return text
   }
 
-  #plain(object: object): string {
+  #plain(object: object): object {
     if (Array.isArray(object)) return this.#array(object)
     if (isPlainObject(object)) return this.#object(object)
     const hint =
@@ -82,7 +108,7 @@ class JsonWriter {
     return this.#refuse(`${kindOf(object)}; ${hint}`)
   }
 
-  #instance(object: object): string | undefined {
+  #instance(object: object): unknown {
     if (ArrayBuffer.isView(object)) this.#refuseKind(kindOf(object))
     if ('toJSON' in object && typeof object.toJSON === 'function') {
       const result = this.#callToJson(object as { toJSON(key: string): unknown })
@@ -92,7 +118,7 @@ class JsonWriter {
     return this.#container(object)
   }
 
-  #container(object: object): string {
+  #container(object: object): object {
     if (Array.isArray(object)) return this.#array(object)
     const refused = isPlainObject(object) ? undefined : refusedKind(object)
     return refused === undefined ? this.#object(object) : this.#refuseKind(refused)
@@ -107,37 +133,37 @@ class JsonWriter {
     }
   }
 
-  #array(array: readonly unknown[]): string {
+  #array(array: readonly unknown[]): unknown[] {
     this.#enter(array)
     const at = this.#depth - 1
     const length = array.length
-    let text = '['
+    const copy: unknown[] = []
     for (let i = 0; i < length; i++) {
       this.#keys[at] = i
       const item = this.#value(array[i])
       if (item === undefined)
         this.#refuse(i in array ? 'undefined is not a JSON value' : 'the array has a hole')
-      text += i === 0 ? item : `,${item}`
+      copy.push(item)
       this.#budget--
     }
     this.#leave()
-    return `${text}]`
+    return copy
   }
 
-  #object(object: object): string {
+  #object(object: object): object {
     this.#enter(object)
     const at = this.#depth - 1
-    let text = ''
+    const copy: Record<string, unknown> = {}
     for (const key of Object.keys(object)) {
       this.#keys[at] = key
       const value: unknown = (object as Record<string, unknown>)[key]
       if (typeof value === 'function' && key === 'toJSON') this.#refuseToJson()
       const item = this.#value(value)
       if (item === undefined) this.#drop()
-      else text += `${text === '' ? '{' : ','}${this.#string(key, 'the key')}:${item}`
+      else setOwn(copy, this.#string(key, 'the key'), item)
     }
     this.#leave()
-    return text === '' ? '{}' : `${text}}`
+    return copy
   }
 
   #enter(container: object): void {
@@ -147,19 +173,18 @@ class JsonWriter {
     if (this.#depth === MAX_PAYLOAD_DEPTH)
       this.#refuse(`it is nested deeper than ${MAX_PAYLOAD_DEPTH} levels`)
     this.#open[this.#depth++] = container
-    this.#budget -= 2
-    if (this.#budget < 0) throw new PayloadTooLargeError(MAX_PAYLOAD_BYTES)
+    this.containers++
+    this.#take(2)
   }
 
   #leave(): void {
     this.#depth--
   }
 
-  /** Counts what is written against the limit, so that a small graph that unfolds into gigabytes ends early. */
-  #take(text: string): string {
-    this.#budget -= text.length
+  /** Counts the least that is written against the limit, so that a small graph that unfolds into gigabytes ends early. */
+  #take(length: number): void {
+    this.#budget -= length
     if (this.#budget < 0) throw new PayloadTooLargeError(MAX_PAYLOAD_BYTES)
-    return text
   }
 
   #drop(): void {
@@ -179,4 +204,11 @@ class JsonWriter {
   #refuse(reason: string, thrown?: unknown): never {
     throw new InvalidPayloadError(formatPath(this.#keys.slice(0, this.#depth)), reason, { thrown })
   }
+}
+
+/** As JSON.parse() does it, whatever is inherited: `__proto__` by its name, others where prototypes are frozen. */
+function setOwn(target: Record<string, unknown>, key: string, value: unknown): void {
+  if (key in target) {
+    Object.defineProperty(target, key, { value, enumerable: true, writable: true, configurable: true })
+  } else target[key] = value
 }
