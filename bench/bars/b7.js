@@ -11,10 +11,11 @@ const FLAGS = ['--max-semi-space-size=16']
 export async function run(context) {
   const [large, small] = [context.size(1_000_000, 100_000), context.size(100_000, 20_000)]
   const warm = small / 10
-  const results = await inTurns(context, {
+  const sides = {
     large: () => drain(context, 'ours', { count: large, warm, flags: FLAGS }),
     small: () => drain(context, 'ours', { count: small, warm, flags: FLAGS }),
-  })
+  }
+  const results = await inTurns(context, sides, Object.keys(sides))
   await context.databases.forget(`ours ${large + warm}`)
   const backlog = large.toLocaleString('en-US')
   const what = `drain a backlog of ${backlog}, vs ${small.toLocaleString('en-US')}`
