@@ -94,9 +94,7 @@ export class EventEnvelope<T = unknown> {
     decoded?: { readonly value: unknown },
   ): EventEnvelope<T> {
     const envelope = new EventEnvelope<T>(toStored(init, encoded), decode)
-    if (decoded !== undefined) envelope.#keep(deepFreeze(decoded.value))
-    else if (encoded.copy !== undefined && decode === undefined)
-      envelope.#keep(freezeParsed(encoded.copy.value))
+    if (decoded !== undefined) envelope.#keep(decoded.value)
     return envelope
   }
 
@@ -205,15 +203,16 @@ export class EventEnvelope<T = unknown> {
     return inspect === undefined ? shown : `EventEnvelope ${inspect(shown, options)}`
   }
 
-  #keep(frozen: unknown): void {
-    this.#payload = frozen
+  #keep(payload: unknown): void {
+    this.#payload = deepFreeze(payload)
     this.#isDecoded = true
   }
 
   #keepDecoded(): void {
     const payload = this.#decodeText(this.#decode)
     // A decoder may hand out what it shares with others.
-    this.#keep(this.#decode === undefined ? freezeParsed(payload) : deepFreeze(payload))
+    this.#payload = this.#decode === undefined ? freezeParsed(payload) : deepFreeze(payload)
+    this.#isDecoded = true
   }
 
   #decodeText(decode: PayloadDecoder | undefined): unknown {

@@ -7,58 +7,40 @@ import { isWellFormed } from './text.js'
 /** 'json': JSON values only. 'schema': also values with toJSON and class instances; the schema brings them back. */
 export type SerializeMode = 'json' | 'schema'
 
-/** What databases may reject: U+0000 and half a surrogate pair. */
-const NEEDS_CARE = /[\0\ud800-\udfff]/
+/** Controls, the quote, the backslash and surrogates; everything else goes into JSON text as it is. */
+const NEEDS_CARE = /[^ !#-[\]-\ud7ff\ue000-\uffff]/
 /** Ends the walk of an object graph that writes next to nothing but has no end of properties. */
 const MAX_DROPPED = MAX_PAYLOAD_BYTES
 
-/** Inherits whatever somebody has put on the prototypes of objects and arrays. */
-const PROBE: object = []
-
-/** A copy that JSON.parse() could have made: of its own, and of this realm. */
-export interface JsonCopy {
-  readonly text: string
-  readonly value: unknown
-  /** How many objects and arrays are in it. */
-  readonly containers: number
-}
-
-/** The JSON text of the value. Throws InvalidPayloadError with the path of the first bad value, or PayloadTooLargeError. */
+/**
+ * The JSON text of the value, validated and written in one pass: getters and toJSON run once, and what was checked
+ * is what was written. Throws InvalidPayloadError with the path of the first bad value, or PayloadTooLargeError.
+ */
 export function serializeJson(value: unknown, mode: SerializeMode): string {
-  return copyJson(value, mode).text
-}
-
-/** Validated and copied in one pass: getters and toJSON run once, and what was checked is what was written. */
-export function copyJson(value: unknown, mode: SerializeMode): JsonCopy {
-  const copier = new JsonCopier(mode === 'schema')
-  const copy = copier.copy(value)
-  const text = JSON.stringify(copy)
+  const text = new JsonWriter(mode === 'schema').write(value)
   // Every UTF-16 unit is at least one byte, so short texts need no second look.
   if (text.length * 3 > MAX_PAYLOAD_BYTES && utf8Length(text) > MAX_PAYLOAD_BYTES) {
     throw new PayloadTooLargeError(MAX_PAYLOAD_BYTES)
   }
-  return { text, value: copy, containers: copier.containers }
+  return text
 }
 
 /** Walks one value. `#keys` holds a key for each open container; it is the path when something is refused. */
-class JsonCopier {
+class JsonWriter {
   readonly #withSchema: boolean
   readonly #keys: (string | number)[] = []
   readonly #open: object[] = []
   #depth = 0
   #budget = MAX_PAYLOAD_BYTES
   #dropped = 0
-  containers = 0
 
   constructor(withSchema: boolean) {
     this.#withSchema = withSchema
   }
 
-  copy(value: unknown): unknown {
+  write(value: unknown): string {
     try {
-      if ('toJSON' in PROBE) this.#refuse('Object.prototype or Array.prototype has a toJSON()')
-      const copy = this.#value(value)
-      return copy === undefined ? this.#refuse('undefined is not a JSON value') : copy
+      return this.#value(value) ?? this.#refuse('undefined is not a JSON value')
     } catch (error) {
       if (error instanceof InvalidPayloadError || error instanceof PayloadTooLargeError) throw error
       return this.#refuse('reading it threw an error', error)
@@ -66,23 +48,17 @@ class JsonCopier {
   }
 
   /** Undefined when there is nothing to write, which only an object property may be. */
-  #value(value: unknown): unknown {
+  #value(value: unknown): string | undefined {
     switch (typeof value) {
       case 'string':
         return this.#string(value, 'the string')
       case 'number':
         if (!Number.isFinite(value)) this.#refuse(`${value} is not a JSON value`)
-        this.#take(1)
-        // JSON text knows no negative zero.
-        return value === 0 ? 0 : value
+        return this.#take(`${value}`)
       case 'boolean':
-        this.#take(4)
-        return value
+        return this.#take(value ? 'true' : 'false')
       case 'object':
-        if (value === null) {
-          this.#take(4)
-          return value
-        }
+        if (value === null) return this.#take('null')
         return this.#withSchema ? this.#instance(value) : this.#plain(value)
       case 'undefined':
         return undefined
@@ -92,15 +68,13 @@ class JsonCopier {
   }
 
   #string(text: string, what: string): string {
-    if (NEEDS_CARE.test(text)) {
-      if (text.includes('\0')) this.#refuse(`${what} holds U+0000, which databases reject`)
-      if (!isWellFormed(text)) this.#refuse(`${what} holds half a surrogate pair, which databases reject`)
-    }
-    this.#take(text.length + 2)
-    return text
+    if (!NEEDS_CARE.test(text)) return this.#take(`"${text}"`)
+    if (text.includes('\0')) this.#refuse(`${what} holds U+0000, which databases reject`)
+    if (!isWellFormed(text)) this.#refuse(`${what} holds half a surrogate pair, which databases reject`)
+    return this.#take(JSON.stringify(text))
   }
 
-  #plain(object: object): object {
+  #plain(object: object): string {
     if (Array.isArray(object)) return this.#array(object)
     if (isPlainObject(object)) return this.#object(object)
     const hint =
@@ -108,7 +82,7 @@ class JsonCopier {
     return this.#refuse(`${kindOf(object)}; ${hint}`)
   }
 
-  #instance(object: object): unknown {
+  #instance(object: object): string | undefined {
     if (ArrayBuffer.isView(object)) this.#refuseKind(kindOf(object))
     if ('toJSON' in object && typeof object.toJSON === 'function') {
       const result = this.#callToJson(object as { toJSON(key: string): unknown })
@@ -118,7 +92,7 @@ class JsonCopier {
     return this.#container(object)
   }
 
-  #container(object: object): object {
+  #container(object: object): string {
     if (Array.isArray(object)) return this.#array(object)
     const refused = isPlainObject(object) ? undefined : refusedKind(object)
     return refused === undefined ? this.#object(object) : this.#refuseKind(refused)
@@ -133,37 +107,37 @@ class JsonCopier {
     }
   }
 
-  #array(array: readonly unknown[]): unknown[] {
+  #array(array: readonly unknown[]): string {
     this.#enter(array)
     const at = this.#depth - 1
     const length = array.length
-    const copy: unknown[] = []
+    let text = '['
     for (let i = 0; i < length; i++) {
       this.#keys[at] = i
       const item = this.#value(array[i])
       if (item === undefined)
         this.#refuse(i in array ? 'undefined is not a JSON value' : 'the array has a hole')
-      copy.push(item)
+      text += i === 0 ? item : `,${item}`
       this.#budget--
     }
     this.#leave()
-    return copy
+    return `${text}]`
   }
 
-  #object(object: object): object {
+  #object(object: object): string {
     this.#enter(object)
     const at = this.#depth - 1
-    const copy: Record<string, unknown> = {}
+    let text = ''
     for (const key of Object.keys(object)) {
       this.#keys[at] = key
       const value: unknown = (object as Record<string, unknown>)[key]
       if (typeof value === 'function' && key === 'toJSON') this.#refuseToJson()
       const item = this.#value(value)
       if (item === undefined) this.#drop()
-      else setOwn(copy, this.#string(key, 'the key'), item)
+      else text += `${text === '' ? '{' : ','}${this.#string(key, 'the key')}:${item}`
     }
     this.#leave()
-    return copy
+    return text === '' ? '{}' : `${text}}`
   }
 
   #enter(container: object): void {
@@ -173,18 +147,19 @@ class JsonCopier {
     if (this.#depth === MAX_PAYLOAD_DEPTH)
       this.#refuse(`it is nested deeper than ${MAX_PAYLOAD_DEPTH} levels`)
     this.#open[this.#depth++] = container
-    this.containers++
-    this.#take(2)
+    this.#budget -= 2
+    if (this.#budget < 0) throw new PayloadTooLargeError(MAX_PAYLOAD_BYTES)
   }
 
   #leave(): void {
     this.#depth--
   }
 
-  /** Counts the least that is written against the limit, so that a small graph that unfolds into gigabytes ends early. */
-  #take(length: number): void {
-    this.#budget -= length
+  /** Counts what is written against the limit, so that a small graph that unfolds into gigabytes ends early. */
+  #take(text: string): string {
+    this.#budget -= text.length
     if (this.#budget < 0) throw new PayloadTooLargeError(MAX_PAYLOAD_BYTES)
+    return text
   }
 
   #drop(): void {
@@ -204,11 +179,4 @@ class JsonCopier {
   #refuse(reason: string, thrown?: unknown): never {
     throw new InvalidPayloadError(formatPath(this.#keys.slice(0, this.#depth)), reason, { thrown })
   }
-}
-
-/** As JSON.parse() does it, whatever is inherited: `__proto__` by its name, others where prototypes are frozen. */
-function setOwn(target: Record<string, unknown>, key: string, value: unknown): void {
-  if (key in target) {
-    Object.defineProperty(target, key, { value, enumerable: true, writable: true, configurable: true })
-  } else target[key] = value
 }
