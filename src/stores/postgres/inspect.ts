@@ -3,7 +3,7 @@ import { EventStatus } from '../../store.js'
 import { claimedRow, EVENT_COLUMNS } from './claim.js'
 import { type Param, type Query, statement } from './driver.js'
 import type { Names } from './names.js'
-import { DEAD, FRESH, laterThanBorn, ORDERED, TIMED } from './schema.js'
+import { DEAD, FRESH, ORDERED, TIMED } from './schema.js'
 
 const STATUS_NAMES = Object.keys(EventStatus) as EventStatusName[]
 
@@ -47,7 +47,7 @@ with dead as materialized (${dead('event_id, ordering_key, halts')}
 ), numbered as materialized (
   select event_id, case when ordering_key is not null and halts is not true then nextval('${names.sequence}') end as tail from dead
 )
-update ${names.events} e set status = 2, attempts = 0, available_at = ${laterThanBorn('clock_timestamp()')}, halts = null,
+update ${names.events} e set status = 2, attempts = 0, available_at = clock_timestamp(), halts = null,
     seq = coalesce(n.tail, e.seq)
   from numbered n where e.event_id = n.event_id returning e.event_id`),
     discard: statement(

@@ -7,21 +7,14 @@ import type { Names } from './names.js'
  * Never tried and due since its birth: found by `seq`, from a floor.
  * Waiting for a moment (delayed or to be retried), or dead: found by `available_at`.
  * With an ordering key: found by key, through its first row only; a dead row that halts its key stays its first row.
- * Each index more, and each CHECK, costs every insert, and so does each comparison in a predicate: the server prepares
- * them anew for each statement. Therefore they ask for `done_at` and `halts`, which is null unless the row is dead, instead
- * of `status`; what is to be retried is available later than it was created.
+ * Each index more, and each CHECK, costs every insert.
  * The predicates are repeated word for word in the claims, so that their scans use these indexes.
  */
-export const FRESH =
-  'ordering_key is null and done_at is null and halts is null and available_at <= created_at'
-export const TIMED =
-  'done_at is null and (halts is not null or (ordering_key is null and available_at > created_at))'
-export const ORDERED = 'ordering_key is not null and done_at is null and halts is not false'
+export const FRESH = 'ordering_key is null and status = 0 and available_at <= created_at'
+export const TIMED = `(status = 3 or (ordering_key is null and (status = 2 or (status = 0 and available_at > created_at))))`
+export const ORDERED = 'ordering_key is not null and (status in (0, 2) or halts)'
 /** They wait at the far end of the same index: `available_at` is infinity, so no claim comes near them. */
-export const DEAD = `${TIMED} and status = 3 and available_at = 'infinity'`
-/** Of a row `e` that waits for a moment from now on; the clock may have been set back since its birth. */
-export const laterThanBorn = (moment: string) =>
-  `greatest(${moment}, e.created_at + interval '1 microsecond')`
+export const DEAD = "status = 3 and available_at = 'infinity'"
 
 const LONGEST_DELAY_MS = 100 * 365 * 24 * 3_600_000
 
@@ -85,7 +78,6 @@ create table if not exists ${names.events} (
   failures json,
   last_error text,
   done_at timestamptz,
-  -- null unless it is dead; true: the rows of its key behind it wait
   halts boolean
 ) with (
   fillfactor = 45,

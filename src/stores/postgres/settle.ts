@@ -3,7 +3,6 @@ import type { Claim, Settlement } from '../../store.js'
 import { type Query, statement } from './driver.js'
 import type { Names } from './names.js'
 import type { Ranges } from './ranges.js'
-import { laterThanBorn } from './schema.js'
 
 export function settleStatements(names: Names) {
   const mine = `event_id = any(string_to_array($1::text, E'\\x1e')) and locked_by = $2::text and status in (0, 2)`
@@ -37,11 +36,11 @@ update ${names.events} e set
     attempts = e.attempts + l.attempts,
     available_at = case when l.status = 3 then 'infinity'
                         when l.delay is null then e.available_at
-                        else ${laterThanBorn("clock_timestamp() + l.delay * interval '1 ms'")} end,
+                        else clock_timestamp() + l.delay * interval '1 ms' end,
     done_at = case when l.status = 1 then clock_timestamp() else e.done_at end,
     last_error = coalesce(l.error, e.last_error),
     handled_by = coalesce(l.handled, e.handled_by),
-    halts = case when l.status = 3 then e.ordering_key is not null and l.halts is true end,
+    halts = case when e.ordering_key is not null then l.halts end,
     failures = case when l.failures is null then e.failures else (
       select json_agg(f order by n) from (
         select f, n from (
