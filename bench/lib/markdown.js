@@ -61,7 +61,7 @@ function howOften({ repeat, quick }, bars) {
     repeat,
     ...bars.map(({ bar, measured }) => (bar.startsWith('B') && measured?.ours?.runs) || 0),
   )
-  const more = most > repeat ? `, ${most} where a bar is close` : ''
+  const more = most > repeat ? `, up to ${most} where a bar is close` : ''
   return `${repeat === 1 ? 'one run' : `${repeat} runs`} of each side in turns${more}${sizes}.`
 }
 

@@ -21,11 +21,11 @@ export async function onEmpty({ databases }, name, use) {
 
 /**
  * Ours, peer, ours, peer …: `repeat` rounds of all parts in turn. Answers each part's results. `close`: parts of a bar that
- * is decided by less than the runs of one side differ; they take turns for almost as many rounds again.
+ * is decided by less than the runs of one side differ; they take turns for almost as many rounds again, or `times` as many.
  */
-export async function inTurns({ repeat, say }, parts, close = []) {
+export async function inTurns({ repeat, say }, parts, close = [], times = 2) {
   const results = Object.fromEntries(Object.keys(parts).map((name) => [name, []]))
-  const rounds = close.length > 0 ? 2 * repeat - 1 : repeat
+  const rounds = close.length > 0 ? 1 + times * (repeat - 1) : repeat
   for (let round = 1; round <= rounds; round++) {
     for (const name of round <= repeat ? Object.keys(parts) : close) {
       say(`${name}, ${round} of ${rounds}`)
