@@ -21,7 +21,7 @@ export async function onEmpty({ databases }, name, use) {
 
 /**
  * Ours, peer, ours, peer …: `repeat` rounds of all parts in turn. Answers each part's results. `close`: parts of a bar that
- * is decided by less than the runs of one side differ; they take turns for almost as many rounds again, or `times` as many.
+ * is decided by less than the runs of one side differ; they take turns for almost `times` as many rounds.
  */
 export async function inTurns({ repeat, say }, parts, close = [], times = 2) {
   const results = Object.fromEntries(Object.keys(parts).map((name) => [name, []]))
