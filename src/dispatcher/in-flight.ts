@@ -3,12 +3,21 @@ import type { Delivery } from './delivery.js'
 /** A call that was given up and runs on. */
 export interface Overdue extends Pick<Delivery, 'event' | 'startedAt' | 'stuckReported'> {}
 
+/** Emptied when it is removed: the tables that a Map has outgrown know each other, and keep what they held until V8 clears up. */
+class Place {
+  delivery: Delivery | null
+
+  constructor(delivery: Delivery) {
+    this.delivery = delivery
+  }
+}
+
 /**
  * Everything this process holds a lease of, and what still runs although its lease or its time is over. An event
  * id that is in here is not started a second time, and nothing of an ordering key beside a run of it.
  */
 export class InFlight {
-  readonly #held = new Map<string, Delivery>()
+  readonly #held = new Map<string, Place>()
   readonly #overdue = new Map<string, Set<Overdue>>()
   readonly #abandoned = new Map<Delivery, Overdue>()
   #waiting: (() => void)[] = []
@@ -29,17 +38,21 @@ export class InFlight {
   }
 
   holds(delivery: Delivery): boolean {
-    return this.#held.get(delivery.event.eventId) === delivery
+    return this.#held.get(delivery.event.eventId)?.delivery === delivery
   }
 
   add(delivery: Delivery): void {
-    this.#held.set(delivery.event.eventId, delivery)
+    this.#held.set(delivery.event.eventId, new Place(delivery))
   }
 
   /** Its outcome is written, or its lease is lost. */
   remove(delivery: Delivery): void {
     const id = delivery.event.eventId
-    if (this.#held.get(id) === delivery) this.#held.delete(id)
+    const place = this.#held.get(id)
+    if (place?.delivery === delivery) {
+      place.delivery = null
+      this.#held.delete(id)
+    }
     if (this.#held.size === 0) {
       const waiting = this.#waiting
       this.#waiting = []
@@ -47,14 +60,14 @@ export class InFlight {
     }
   }
 
-  values(): IterableIterator<Delivery> {
-    return this.#held.values()
+  *values(): IterableIterator<Delivery> {
+    for (const { delivery } of this.#held.values()) if (delivery) yield delivery
   }
 
   /** Looks at everything that is held: once for a claim, not for each event. */
   runningKeys(): ReadonlySet<string> {
     const keys = new Set<string>()
-    for (const { running, event } of this.#held.values()) {
+    for (const { running, event } of this.values()) {
       if (running && event.orderingKey !== undefined) keys.add(event.orderingKey)
     }
     for (const { event } of this.#abandoned.values()) {

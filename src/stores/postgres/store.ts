@@ -24,7 +24,7 @@ import type {
   StoreEvents,
   UnroutableRequest,
 } from '../../store.js'
-import { HostedClient, type TransactionSession } from '../../transaction.js'
+import { HostedClient, type LateAppend, type TransactionSession } from '../../transaction.js'
 import * as appending from './append.js'
 import * as claiming from './claim.js'
 import { behindPooler, Connection } from './connections.js'
@@ -186,7 +186,9 @@ export class PostgresStore<Client> implements EventStore<Client> {
     return this.#driver.transaction((session) => {
       if (session.late) {
         const late = new appending.LateAppends(this.#sql, this.#floor, session.late, this.#reason)
-        session.appendLater = (append) => late.add(append)
+        // Not assigned as a literal: see PgTransaction.
+        const appendLater = (append: LateAppend) => late.add(append)
+        session.appendLater = appendLater
       }
       return body(session)
     }, client)

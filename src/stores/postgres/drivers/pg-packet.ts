@@ -117,7 +117,10 @@ class Packet {
     this.values = first.params
     this.#steps = steps
     this.#refuse = refuse
-    this.callback = (error) => done({ rows: this.#rows, commands: this.#commands, error, sent: this.#sent })
+    // Assigned as a literal it would be made among V8's old objects, where even a dead one keeps alive what it knows.
+    const callback = (error: unknown) =>
+      done({ rows: this.#rows, commands: this.#commands, error, sent: this.#sent })
+    this.callback = callback
   }
 
   submit(connection: PgConnection): Error | null {

@@ -99,13 +99,16 @@ export class PgTransaction<Client extends PgClient> {
     const before = (config: unknown, text: unknown) => this.#before(config, text)
     const after = (result: unknown) => this.#after(result)
     this.#original = original
-    this.#watch = function (this: PgClient, config: unknown, ...rest: unknown[]) {
+    // Not assigned as literals, here and below: V8 would make them among its old objects, where even a dead one keeps alive
+    // what it knows, and that is the whole transaction.
+    const watch: Query = function (this: PgClient, config: unknown, ...rest: unknown[]) {
       const text = typeof config === 'string' ? config : (config as { text?: unknown } | null)?.text
       before(config, text)
       const returned = original.call(this, config, ...rest)
       if (typeof text === 'string' && commits.test(text)) Promise.resolve(returned).then(after, () => {})
       return returned
     }
+    this.#watch = watch
     client.query = this.#watch as PgClient['query']
   }
 
@@ -213,9 +216,10 @@ export class PgTransaction<Client extends PgClient> {
       savepoint: (body) => this.#savepoint(() => body(session)),
     }
     if (rings) {
-      session.ringAfterCommit = (ring) => {
+      const ringAfterCommit = (ring: Ring) => {
         this.#ring = ring
       }
+      session.ringAfterCommit = ringAfterCommit
     }
     // Without its status a statement that comes too late could not be told from one that comes in time.
     if (this.#refusal() || !takesPackets(this.#client)) return session
