@@ -9,6 +9,10 @@ export type SerializeMode = 'json' | 'schema'
 
 /** Controls, the quote, the backslash and surrogates; everything else goes into JSON text as it is. */
 const NEEDS_CARE = /[^ !#-[\]-\ud7ff\ue000-\uffff]/
+/** As they are written. The events of an application have the same few keys again and again. */
+const KEYS = new Map<string, string>()
+const MOST_KNOWN_KEYS = 1_000
+const LONGEST_KNOWN_KEY = 64
 /** Ends the walk of an object graph that writes next to nothing but has no end of properties. */
 const MAX_DROPPED = MAX_PAYLOAD_BYTES
 
@@ -74,6 +78,14 @@ class JsonWriter {
     return this.#take(JSON.stringify(text))
   }
 
+  #key(key: string): string {
+    const known = KEYS.get(key)
+    if (known !== undefined) return this.#take(known)
+    const quoted = `${this.#string(key, 'the key')}:`
+    if (key.length <= LONGEST_KNOWN_KEY && KEYS.size < MOST_KNOWN_KEYS) KEYS.set(key, quoted)
+    return quoted
+  }
+
   #plain(object: object): string {
     if (Array.isArray(object)) return this.#array(object)
     if (isPlainObject(object)) return this.#object(object)
@@ -134,7 +146,7 @@ class JsonWriter {
       if (typeof value === 'function' && key === 'toJSON') this.#refuseToJson()
       const item = this.#value(value)
       if (item === undefined) this.#drop()
-      else text += `${text === '' ? '{' : ','}${this.#string(key, 'the key')}:${item}`
+      else text += `${text === '' ? '{' : ','}${this.#key(key)}${item}`
     }
     this.#leave()
     return text === '' ? '{}' : `${text}}`

@@ -36,7 +36,7 @@ export interface Pending {
 }
 
 /** What one call has written. */
-interface Appended {
+export interface Appended {
   readonly ids: EventEnvelope['eventId'][]
   readonly pending: Pending[]
 }
@@ -96,7 +96,7 @@ export class Publisher<Client> {
     events: readonly PublishableEvent[],
     options: PublishOptions,
     session?: TransactionSession<Client>,
-  ): Promise<Appended> {
+  ): Appended | Promise<Appended> {
     const { tracer, redact } = this.#options
     try {
       const given = events.map((event) => this.#envelopeOf(event))
@@ -113,13 +113,14 @@ export class Publisher<Client> {
     }
   }
 
-  async #write(
+  /** Without a promise when the rows go with the COMMIT: this is the path of most events. */
+  #write(
     client: Client,
     events: readonly PublishableEvent[],
     given: readonly EventEnvelope[],
     options: PublishOptions,
     session: TransactionSession<Client> | undefined,
-  ): Promise<Appended> {
+  ): Appended | Promise<Appended> {
     const { clock, hotToken } = this.#options
     const delayMs = checkedDelay(options)
     const { envelopes, twice } = firstOfEach(given)
@@ -141,16 +142,20 @@ export class Publisher<Client> {
     }))
     const ids = given.map((event) => event.eventId)
     const mayWait = events.length > 0 && options.onDuplicate !== 'ignore' && events.every(hasNewId)
-    try {
-      if (mayWait && session?.appendLater) {
-        const written = this.#appendLater(session, rows, pending)
-        if (written) await written
-      } else return { ids, pending: await this.#appendNow(client, rows, pending, options) }
-    } catch (error) {
+    const failed = (error: unknown): never => {
       this.forget(pending)
       throw hideValues(error, envelopes)
     }
-    return { ids, pending }
+    if (!mayWait || !session?.appendLater) {
+      const appended = this.#appendNow(client, rows, pending, options)
+      return appended.then((present) => ({ ids, pending: present }), failed)
+    }
+    try {
+      const written = this.#appendLater(session, rows, pending)
+      return written ? written.then(() => ({ ids, pending }), failed) : { ids, pending }
+    } catch (error) {
+      return failed(error)
+    }
   }
 
   /** Returns those that were written; an ignored duplicate is not. */

@@ -6,7 +6,7 @@ import type { EventId } from '../core/event-id.js'
 import { errorFields, type Logger, type Redact } from '../observe/logger.js'
 import type { EventStore } from '../store.js'
 import type { HostedClient, Transaction, TransactionSession } from '../transaction.js'
-import type { Pending, Publisher } from './publisher.js'
+import type { Appended, Pending, Publisher } from './publisher.js'
 
 type Hook = () => unknown
 
@@ -130,18 +130,25 @@ export class TransactionScope<Client> implements Transaction<Client> {
   }
 
   publish(event: PublishableEvent, options: PublishOptions = {}): Promise<EventId> {
-    return this.publishAll([event], options).then(first)
+    const ids = this.#publish([event], options)
+    return ids instanceof Promise ? ids.then(first) : Promise.resolve(first(ids))
+  }
+
+  publishAll(events: readonly PublishableEvent[], options: PublishOptions = {}): Promise<EventId[]> {
+    const ids = this.#publish(events, options)
+    return ids instanceof Promise ? ids : Promise.resolve(ids)
   }
 
   /** Waits for a nested transaction that is open: its savepoint would swallow the rows if it failed. */
-  publishAll(events: readonly PublishableEvent[], options: PublishOptions = {}): Promise<EventId[]> {
+  #publish(events: readonly PublishableEvent[], options: PublishOptions): EventId[] | Promise<EventId[]> {
     if (this.#isEnded()) return Promise.reject(new TransactionEndedError())
     const innermost = this.#innermost()
-    if (innermost) return innermost.publishAll(events, options)
+    if (innermost) return innermost.#publish(events, options)
     const work =
       this.#nesting === 0
         ? this.#append(events, options)
         : (this.#nested ?? Promise.resolve()).then(() => this.#append(events, options))
+    if (!(work instanceof Promise)) return work
     this.#underway++
     work.then(this.#answered, this.#answered)
     return work
@@ -214,10 +221,14 @@ export class TransactionScope<Client> implements Transaction<Client> {
     return this.#session.hosted ? this.#session.hosted.alone(work) : work()
   }
 
-  async #append(events: readonly PublishableEvent[], options: PublishOptions): Promise<EventId[]> {
-    const { ids, pending } = await this.#alone(() =>
-      this.#shared.publisher.append(this.storeClient, events, options, this.#session),
-    )
+  #append(events: readonly PublishableEvent[], options: PublishOptions): EventId[] | Promise<EventId[]> {
+    const { publisher } = this.#shared
+    const append = () => publisher.append(this.storeClient, events, options, this.#session)
+    const appended = this.#session.hosted ? this.#session.hosted.alone(async () => append()) : append()
+    return appended instanceof Promise ? appended.then(this.#note) : this.#note(appended)
+  }
+
+  readonly #note = ({ ids, pending }: Appended): EventId[] => {
     // Not spread: there may be more of them than a call takes arguments.
     for (const one of pending) this.#ledger.pending.push(one)
     return ids
