@@ -166,7 +166,7 @@ class LateInsert implements LateStatement {
   readonly #explain: Explain
 
   constructor(sql: Statements, floor: SeqFloor, appends: readonly LateAppend[], explain: Explain) {
-    const [first] = appends as readonly [LateAppend]
+    const first = appends[0] as LateAppend
     const rows = appends.length === 1 ? first.rows : appends.flatMap((append) => append.rows)
     const { statement, params } = insertOf(sql.unchecked, rows, first.leaseMs)
     // A row of this process's own is not looked for, as a rule.
@@ -204,7 +204,7 @@ function insertOf(
   rows: readonly AppendRow[],
   leaseMs: number,
 ): { statement: Statement; params: Param[] } {
-  const [first] = rows
+  const first = rows[0]
   return first && rows.length === 1 && isPlain(first)
     ? { statement: sql.plain, params: paramsOf(first, leaseMs) }
     : { statement: sql.many, params: [`[${rows.map(jsonOf).join(',')}]`, leaseMs] }

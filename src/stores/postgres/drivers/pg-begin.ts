@@ -128,7 +128,10 @@ export class LateBegin {
     this.#isOver = true
     this.#isHeld = false
     this.#next = null
-    const [client, connection, ours, before] = [this.#client, this.#connection, this.#ours, this.#before]
+    const client = this.#client
+    const connection = this.#connection
+    const ours = this.#ours
+    const before = this.#before
     if (connection.parse === ours.parse) connection.parse = before.parse
     if (connection.bind === ours.bind) connection.bind = before.bind
     if (connection.query === ours.query) connection.query = before.query

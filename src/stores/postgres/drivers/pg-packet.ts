@@ -111,7 +111,7 @@ class Packet {
     done: (answer: Answer) => void,
     refuse: (() => Error | null) | undefined,
   ) {
-    const [first] = steps as readonly [Step]
+    const first = steps[0] as Step
     this.name = first.statement.name
     this.text = first.statement.text
     this.values = first.params

@@ -186,7 +186,8 @@ export class PgTransaction<Client extends PgClient> {
     const steps = ring ? [insert, commit, ring] : [insert, commit]
     const { rows, commands, error, sent } = await this.#sendLate(steps)
     this.#noteDeallocated(error)
-    const [written, committed, rang] = commands
+    const written = commands[0]
+    const committed = commands[1]
     if (written === undefined) {
       const known = error !== null && (!sent || refusedCommit(error))
       return known ? this.#rollback(late.explain(error)) : this.#uncommitted(error)
@@ -198,7 +199,7 @@ export class PgTransaction<Client extends PgClient> {
     }
     if (late.unanswered) late.wrote(written === 'INSERT 0 1')
     else late.answered(rows)
-    return rang !== undefined
+    return commands[2] !== undefined
   }
 
   async #uncommitted(error: unknown): Promise<never> {
