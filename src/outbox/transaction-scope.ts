@@ -101,7 +101,7 @@ export class TransactionScope<Client> implements Transaction<Client> {
           throw error
         }
         const closed = current.#close()
-        present = closed instanceof Promise ? await closed : closed
+        present = Array.isArray(closed) ? closed : await closed
         rung = shared.publisher.ringWith(session, present)
         return value
       })
@@ -131,12 +131,12 @@ export class TransactionScope<Client> implements Transaction<Client> {
 
   publish(event: PublishableEvent, options: PublishOptions = {}): Promise<EventId> {
     const ids = this.#publish([event], options)
-    return ids instanceof Promise ? ids.then(first) : Promise.resolve(first(ids))
+    return Array.isArray(ids) ? Promise.resolve(first(ids)) : ids.then(first)
   }
 
   publishAll(events: readonly PublishableEvent[], options: PublishOptions = {}): Promise<EventId[]> {
     const ids = this.#publish(events, options)
-    return ids instanceof Promise ? ids : Promise.resolve(ids)
+    return Array.isArray(ids) ? Promise.resolve(ids) : ids
   }
 
   /** Waits for a nested transaction that is open: its savepoint would swallow the rows if it failed. */
@@ -148,7 +148,8 @@ export class TransactionScope<Client> implements Transaction<Client> {
       this.#nesting === 0
         ? this.#append(events, options)
         : (this.#nested ?? Promise.resolve()).then(() => this.#append(events, options))
-    if (!(work instanceof Promise)) return work
+    // By what they are, and not by Promise: an application may have put another one in its place.
+    if (Array.isArray(work)) return work
     this.#underway++
     work.then(this.#answered, this.#answered)
     return work
@@ -225,7 +226,7 @@ export class TransactionScope<Client> implements Transaction<Client> {
     const { publisher } = this.#shared
     const append = () => publisher.append(this.storeClient, events, options, this.#session)
     const appended = this.#session.hosted ? this.#session.hosted.alone(async () => append()) : append()
-    return appended instanceof Promise ? appended.then(this.#note) : this.#note(appended)
+    return 'ids' in appended ? this.#note(appended) : appended.then(this.#note)
   }
 
   readonly #note = ({ ids, pending }: Appended): EventId[] => {
