@@ -248,6 +248,23 @@ describe('the hot path', () => {
 })
 
 describe('publishing', () => {
+  it('takes promises for what they are when the application has put its own in their place', async () => {
+    const { outbox, stop } = await world()
+    const native = globalThis.Promise
+    globalThis.Promise = class<T> extends native<T> {} as PromiseConstructor
+    try {
+      await outbox.transaction(async (tx) => {
+        await tx.publishAll([named('one')])
+        await tx.transaction((inner) => inner.publish(named('two')))
+        void tx.publish(named('three'))
+      })
+    } finally {
+      globalThis.Promise = native
+    }
+    expect((await outbox.records()).map((row) => row.eventId)).toEqual(['one', 'two', 'three'])
+    await stop()
+  })
+
   it.each([
     [{ delayMs: -1 }, 'delayMs'],
     [{ delayMs: Number.NaN }, 'delayMs'],

@@ -41,23 +41,6 @@ describe('a transaction', () => {
     expect((await outbox.store.stats()).pending).toBe(many.length)
   })
 
-  it('takes promises for what they are when the application has put its own in their place', async () => {
-    const { outbox, ids } = world()
-    const native = globalThis.Promise
-    globalThis.Promise = class<T> extends native<T> {} as PromiseConstructor
-    try {
-      await outbox.transaction(async (tx) => {
-        await tx.publish(named('one'))
-        await tx.publishAll([named('two'), named('three')])
-        await tx.transaction((inner) => inner.publish(named('four')))
-        void tx.publish(named('five'))
-      })
-    } finally {
-      globalThis.Promise = native
-    }
-    expect(await ids()).toEqual(['one', 'two', 'three', 'four', 'five'])
-  })
-
   it('is rolled back for certain when another one, in its body, has an unknown end', async () => {
     const { outbox } = world()
     const other = new CommitUnknownError(new Error('the line is dead'))
