@@ -1,3 +1,5 @@
+// As they are, also where a test has put its own in place of the global ones.
+import { setImmediate } from 'node:timers'
 import { captureContext } from '../ambient.js'
 import type { RetryPolicy } from '../core/backoff.js'
 import type { Clock } from '../core/clock.js'
@@ -58,7 +60,7 @@ export class Dispatcher {
   readonly #inOwnContext = captureContext()
   /** One for each worker, and for what a detached delivery does outside of its lanes. */
   readonly #places: Gate
-  #starting = 0
+  #isCalled = false
   #turn = 0
   #paused = true
   readonly #outcomes: Outcomes
@@ -89,7 +91,7 @@ export class Dispatcher {
     inFlight.add(delivery)
     hot.put(delivery)
     metrics?.count('hot_enqueued', 1, typeLabels(delivery.event.eventType))
-    this.#wake()
+    this.#call()
   }
 
   /** Queues what a claim brought, of each run the first. What still runs here is put off; what has no room is given back, and while paused everything. */
@@ -115,7 +117,7 @@ export class Dispatcher {
       }
       cold.add(delivery)
     }
-    this.#wake()
+    this.#call()
   }
 
   /** What was claimed and is not going to be handled. */
@@ -145,7 +147,7 @@ export class Dispatcher {
       } else (one.source === 'hot' ? hot : cold).add(one)
     }
     onRoom()
-    this.#wake()
+    this.#call()
     return paused
   }
 
@@ -169,22 +171,42 @@ export class Dispatcher {
 
   resume(): void {
     this.#paused = false
-    this.#wake()
+    this.#call()
   }
 
+  /**
+   * For workers, in the next turn of the event loop: whoever waits for the answer to a COMMIT goes on first, and what was
+   * committed in the same turn is handled together.
+   */
+  #call(): void {
+    if (this.#isCalled || !this.#isAwaited()) return
+    this.#isCalled = true
+    setImmediate(this.#come)
+  }
+
+  #isAwaited(): boolean {
+    return !this.#paused && (this.#options.hot.length > 0 || this.#options.cold.length > 0)
+  }
+
+  readonly #come = (): void => {
+    this.#isCalled = false
+    this.#enter()
+  }
+
+  /** A place is free. */
   #wake(): void {
-    const waiting = this.#options.hot.length + this.#options.cold.length
-    while (!this.#paused && this.#starting < waiting && this.#places.tryEnter()) {
-      this.#starting++
-      // Not in the context of whoever published: a handler must not see that transaction.
-      void this.#inOwnContext(() => this.#work())
-    }
+    if (this.#isAwaited()) queueMicrotask(this.#enter)
+  }
+
+  /** Not in the context of whoever published: a handler must not see that transaction. */
+  readonly #enter = (): void => this.#inOwnContext(this.#start)
+
+  readonly #start = (): void => {
+    while (this.#isAwaited() && this.#places.tryEnter()) void this.#work()
   }
 
   async #work(): Promise<void> {
     const { settler } = this.#options
-    await undefined
-    this.#starting--
     for (let delivery = this.#next(); delivery; delivery = this.#next()) {
       if (this.#keepsNoWorker(delivery)) {
         for (let one: Delivery | null = delivery; one; one = one.next) one.detached = true

@@ -99,7 +99,10 @@ export class Publisher<Client> {
   ): Appended | Promise<Appended> {
     const { tracer, redact } = this.#options
     try {
-      const given = events.map((event) => this.#envelopeOf(event))
+      // Pushed, here and below: what V8 makes of map() depends on how far it has compiled it, and whoever has been compiled for
+      // the one kind of array starts anew with the other.
+      const given: EventEnvelope[] = []
+      for (const event of events) given.push(this.#envelopeOf(event))
       if (tracer === undefined || given.length === 0) {
         return this.#write(client, events, given, options, session)
       }
@@ -129,18 +132,17 @@ export class Publisher<Client> {
     const timed = delayMs > 0 || options.deliverAt !== undefined
     const mayBeHot = session !== undefined && !timed
     const asked = clock.monotonic()
-    const pending = envelopes.map((event): Pending => {
+    // It may be written later, when the caller has changed its Date.
+    const deliverAt = options.deliverAt && new Date(options.deliverAt)
+    const pending: Pending[] = []
+    const rows: AppendRow[] = []
+    for (const event of envelopes) {
       const hot = mayBeHot && this.#reserve(event)
-      return { event: hot ? event : lightOf(event), seq: Number.NaN, hot, asked, timed }
-    })
-    const rows = envelopes.map((event, at) => ({
-      event,
-      token: pending[at]?.hot ? hotToken : null,
-      delayMs: options.delayMs,
-      // It may be written later, when the caller has changed its Date.
-      deliverAt: options.deliverAt && new Date(options.deliverAt),
-    }))
-    const ids = given.map((event) => event.eventId)
+      pending.push({ event: hot ? event : lightOf(event), seq: Number.NaN, hot, asked, timed })
+      rows.push({ event, token: hot ? hotToken : null, delayMs: options.delayMs, deliverAt })
+    }
+    const ids: Appended['ids'] = []
+    for (const event of given) ids.push(event.eventId)
     const mayWait = events.length > 0 && options.onDuplicate !== 'ignore' && events.every(hasNewId)
     const failed = (error: unknown): never => {
       this.forget(pending)
