@@ -97,6 +97,7 @@ export class TransactionScope<Client> implements Transaction<Client> {
         try {
           value = await current.#runBody(body)
         } catch (error) {
+          await current.#shut()
           thrown = { error }
           throw error
         }
@@ -241,10 +242,15 @@ export class TransactionScope<Client> implements Transaction<Client> {
       const result = await this.#session.savepoint(async (session) => {
         const inner = new TransactionScope(this.#shared, session, this.#ledger, this)
         scope = inner
-        const value = await inner.#runBody(body)
-        while (inner.#isBusy) await inner.#quiet()
-        inner.#ended = true
-        return value
+        try {
+          const value = await inner.#runBody(body)
+          while (inner.#isBusy) await inner.#quiet()
+          inner.#ended = true
+          return value
+        } catch (error) {
+          await inner.#shut()
+          throw error
+        }
       })
       if (scope) this.#onCommit.push(...scope.#onCommit)
       if (scope) this.#onRollback.push(...scope.#onRollback)
@@ -257,18 +263,23 @@ export class TransactionScope<Client> implements Transaction<Client> {
     }
   }
 
-  /** When it fails nothing more is let in, before the rollback is even sent: it would be written behind it. */
-  async #runBody<T>(body: (tx: TransactionScope<Client>) => Promise<T>): Promise<T> {
-    try {
-      const { owner } = this.#shared
-      const value = await runInTransaction(owner, this, body)
-      if (this.#session.flush) await runInTransaction(owner, this, () => this.#session.flush?.())
-      return value
-    } catch (error) {
-      this.#ended = true
-      await this.#quiet()
-      throw error
-    }
+  /** When it fails the caller has to shut the scope. */
+  #runBody<T>(body: (tx: TransactionScope<Client>) => Promise<T>): Promise<T> {
+    const { owner } = this.#shared
+    const value = runInTransaction(owner, this, body)
+    return this.#session.flush ? this.#flushBehind(value) : value
+  }
+
+  async #flushBehind<T>(body: Promise<T>): Promise<T> {
+    const value = await body
+    await runInTransaction(this.#shared.owner, this, () => this.#session.flush?.())
+    return value
+  }
+
+  /** Nothing more is let in, before the rollback is even sent: it would be written behind it. */
+  #shut(): Promise<void> {
+    this.#ended = true
+    return this.#quiet()
   }
 
   get #isBusy(): boolean {

@@ -141,8 +141,8 @@ export class PgTransaction<Client extends PgClient> {
     }
     // Now, and not when the client is given back: in between a statement could still begin what nobody ends.
     if (this.#begin?.giveUp()) return { result, ringing: null }
-    const rung = late ? await this.#commitWith(late, channel) : await this.#commit()
-    const ring = rung ? null : this.#ring
+    const rung = late ? this.#committedWith(late, await this.#sendCommit(late, channel)) : this.#commit()
+    const ring = (typeof rung === 'boolean' ? rung : await rung) ? null : this.#ring
     if (!ring || channel === null) return { result, ringing: null }
     const values = [channel, String(ring.lowestSeq())]
     return { result, ringing: this.#query({ text: notify.text, values }) }
@@ -178,13 +178,17 @@ export class PgTransaction<Client extends PgClient> {
     return false
   }
 
-  /** One packet: the server does not come to the COMMIT when the statement before it fails. True: it rang as well. */
-  async #commitWith(late: LateStatement, channel: string | null): Promise<boolean> {
+  /** One packet: the server does not come to the COMMIT when the statement before it fails. */
+  #sendCommit(late: LateStatement, channel: string | null): Promise<Answer> {
     const ring = this.#ring?.onlyLate && channel !== null ? ringBehindCommit(channel, late) : null
     const insert = { statement: late.unanswered ?? late.statement, params: late.params }
     const commit = { statement: COMMIT, params: [] }
     const steps = ring ? [insert, commit, ring] : [insert, commit]
-    const { rows, commands, error, sent } = await this.#sendLate(steps)
+    return this.#sendLate(steps)
+  }
+
+  /** True: it rang as well. */
+  #committedWith(late: LateStatement, { rows, commands, error, sent }: Answer): boolean | Promise<never> {
     this.#noteDeallocated(error)
     const written = commands[0]
     const committed = commands[1]
