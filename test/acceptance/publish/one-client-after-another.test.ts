@@ -1,12 +1,26 @@
 import type pg from 'pg'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { gate } from '../../../src/testing/store-conformance/fixtures.js'
 import { opened } from './with-the-commit.kit.js'
 
 const turn = () => new Promise((resolve) => setImmediate(resolve))
 
-/** An outbox on a pool that tells how often it was asked for a client. */
-async function shop() {
+/** An outbox on a pool that tells how often it was asked for a client, with so many transactions that do not end. */
+async function shop(open = 4) {
   const { pool, outbox } = await opened({ doorbell: false })
+  const end = gate()
+  const begun = Array.from({ length: open }, () => gate())
+  const others = begun.map((one) =>
+    outbox.transaction(async () => {
+      one.open()
+      await end.opened
+    }),
+  )
+  onTestFinished(async () => {
+    end.open()
+    await Promise.all(others)
+  })
+  await Promise.all(begun.map((one) => one.opened))
   const { connect } = pool
   let asked = 0
   pool.connect = ((...args: []) => {
@@ -35,9 +49,9 @@ describe('transactions one after the other', () => {
   it('leave it to the pool when none begins in the same turn of the event loop', async () => {
     const { pool, order, asked } = await shop()
     const client = await order()
-    expect(pool.idleCount).toBe(pool.totalCount - 1)
+    expect(pool.idleCount).toBe(0)
     await turn()
-    expect(pool.idleCount).toBe(pool.totalCount)
+    expect(pool.idleCount).toBe(1)
     expect(client.listenerCount('error')).toBe(1) // the pool's own
     await order()
     expect(asked()).toBe(2)
@@ -45,8 +59,7 @@ describe('transactions one after the other', () => {
 
   it('leave it to whoever waits for a client, before they go on themselves', async () => {
     const { pool, order } = await shop()
-    const { max } = pool.options
-    const others = await Promise.all(Array.from({ length: max - 1 }, () => pool.connect()))
+    const others = await Promise.all(Array.from({ length: pool.options.max - 5 }, () => pool.connect()))
     const client = await order()
     const turns: string[] = []
     const waiting = pool.connect().then((got) => {
@@ -66,16 +79,23 @@ describe('transactions one after the other', () => {
     client.emit('error', new Error('Connection terminated unexpectedly'))
     expect(await order()).not.toBe(client)
     await turn()
-    expect(pool.idleCount).toBe(pool.totalCount)
+    expect([pool.idleCount, pool.totalCount]).toEqual([1, 5])
   })
 
   it('begin none on a pool that has been ended', async () => {
     const { pool, order } = await shop()
     await order()
-    const ended = pool.end()
+    void pool.end()
     await expect(order()).rejects.toThrow('after calling end on the pool')
-    await ended
-    expect(pool.totalCount).toBe(0)
+    expect(pool.totalCount).toBe(4)
+  })
+
+  it('leave it to the pool at once while there are few of them', async () => {
+    const { pool, order, asked } = await shop(3)
+    await order()
+    expect(pool.idleCount).toBe(1)
+    await order()
+    expect(asked()).toBe(2)
   })
 
   it.each(['acquire', 'release'])(

@@ -20,6 +20,12 @@ export interface PgPool<Client extends PgClient = PgClient> {
   readonly ending?: boolean
 }
 
+/**
+ * Fewer transactions at a time do not feel the pool. With few, its next user would have to open a connection for what is
+ * kept from it.
+ */
+const MANY = 4
+
 const lost = new WeakSet<object>()
 
 /** An `error` event without a listener ends the process; the failure shows in the next statement anyway. */
@@ -28,13 +34,14 @@ export function noteLost(this: unknown): void {
 }
 
 /**
- * The pool's clients, for one transaction after the other. What a transaction leaves stays at hand until the end of this
- * turn of the event loop, so that the next one need not go through the pool. Not while somebody waits for a client there,
- * nor where the pool counts uses or somebody listens to them.
+ * The pool's clients, for one transaction after the other. While there are many, what one leaves stays at hand until the
+ * end of this turn of the event loop, so that the next need not go through the pool. Not while somebody waits for a client
+ * there, nor where the pool counts uses or somebody listens to them.
  */
 export class PgClients<Client extends PgClient> {
   readonly #pool: PgPool<Client>
   readonly #kept: Client[] = []
+  #inUse = 0
   #isCalled = false
 
   constructor(pool: PgPool<Client>) {
@@ -46,8 +53,11 @@ export class PgClients<Client extends PgClient> {
     while (this.#kept.length > 0) {
       if (!this.#mayKeep()) this.#releaseAll()
       const client = this.#kept.pop()
-      if (!client || !lost.has(client)) return client
-      this.#release(client, true)
+      if (client && !lost.has(client)) {
+        this.#inUse++
+        return client
+      }
+      if (client) this.#release(client, true)
     }
     return undefined
   }
@@ -56,11 +66,14 @@ export class PgClients<Client extends PgClient> {
   async take(): Promise<Client> {
     const client = await this.#pool.connect()
     client.on('error', noteLost)
+    this.#inUse++
     return client
   }
 
   giveBack(client: Client, broken: boolean): void {
-    if (broken || lost.has(client) || !this.#mayKeep()) return this.#release(client, broken)
+    this.#inUse--
+    if (broken || this.#inUse < MANY || lost.has(client) || !this.#mayKeep())
+      return this.#release(client, broken)
     this.#kept.push(client)
     if (this.#isCalled) return
     this.#isCalled = true
