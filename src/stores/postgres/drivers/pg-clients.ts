@@ -72,8 +72,10 @@ export class PgClients<Client extends PgClient> {
 
   giveBack(client: Client, broken: boolean): void {
     this.#inUse--
-    if (broken || this.#inUse < MANY || lost.has(client) || !this.#mayKeep())
-      return this.#release(client, broken)
+    if (broken || this.#inUse < MANY || lost.has(client) || !this.#mayKeep()) {
+      this.#release(client, broken)
+      return
+    }
     this.#kept.push(client)
     if (this.#isCalled) return
     this.#isCalled = true
