@@ -22,6 +22,9 @@ import type { Settler } from './settler.js'
 
 const NO_KEYS: ReadonlySet<string> = new Set()
 
+/** With so many waiting nobody waits for the next turn of the event loop: it may not come while others publish. */
+const MOST_TOGETHER = 64
+
 const wantsPayload = (handler: Registration) => handler.isRaw !== true
 
 const isUnhandled = ({ handledBy }: Delivery, every: readonly Registration[]) =>
@@ -91,7 +94,8 @@ export class Dispatcher {
     inFlight.add(delivery)
     hot.put(delivery)
     metrics?.count('hot_enqueued', 1, typeLabels(delivery.event.eventType))
-    this.#call()
+    if (hot.length < MOST_TOGETHER) this.#call()
+    else this.#wake()
   }
 
   /** Queues what a claim brought, of each run the first. What still runs here is put off; what has no room is given back, and while paused everything. */
@@ -125,8 +129,9 @@ export class Dispatcher {
     for (const one of deliveries) this.#giveBack(one)
   }
 
-  /** Nothing new is started from now on; what waits in the queues is returned. */
+  /** Nothing new is started from now on but what workers were called for; what waits in the queues is returned. */
   pause(): Delivery[] {
+    if (this.#isCalled) this.#enter()
     this.#paused = true
     this.#emptyLanes(() => true)
     const waiting = this.#takeAll()
@@ -193,7 +198,7 @@ export class Dispatcher {
     this.#enter()
   }
 
-  /** A place is free. */
+  /** For a worker as soon as the caller is through. */
   #wake(): void {
     if (this.#isAwaited()) queueMicrotask(this.#enter)
   }

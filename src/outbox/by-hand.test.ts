@@ -50,17 +50,11 @@ describe('by hand', () => {
 
   it('renews leases of long handlers also when it has failed behind the claim', async () => {
     let isDown = false
+    const { outbox, clock, store } = world({ poller: { leaseMs: 3_000 } }, (method) => {
+      if (isDown && method === 'instances') throw new Error('unreachable')
+    })
     const run = gate()
-    const started = gate()
-    const { outbox, clock, store } = world({ poller: { leaseMs: 3_000 } }, async (method) => {
-      if (!isDown || method !== 'instances') return
-      await started.opened
-      throw new Error('unreachable')
-    })
-    outbox.on('slow', 'hang', () => {
-      started.open()
-      return run.opened
-    })
+    outbox.on('slow', 'hang', () => run.opened)
     await outbox.enqueue({ type: 'slow' })
     isDown = true
     const polled = expect(outbox.poll()).rejects.toThrow('unreachable')

@@ -11,11 +11,21 @@ import {
   type Session,
   type Statement,
 } from '../driver.js'
-import { PgClients, type PgPool } from './pg-clients.js'
 import { execute, takesPackets, unnamed } from './pg-packet.js'
 import { type PgClient, PgTransaction } from './pg-transaction.js'
 
-export type { PgClient, PgPool }
+export type { PgClient }
+
+type Listener = (...args: never[]) => void
+
+/** The part of `pg`'s Pool that is used. */
+export interface PgPool<Client extends PgClient = PgClient> {
+  connect(): Promise<Client>
+  query(config: unknown, values?: unknown): Promise<{ rows: unknown[] }>
+  on(event: string, listener: Listener): unknown
+  removeListener(event: string, listener: Listener): unknown
+  readonly options?: { readonly max?: number | undefined }
+}
 
 /** Leaves every value as the text that the server sent. */
 const raw = { getTypeParser: () => (value: unknown) => value }
@@ -27,12 +37,10 @@ export class PgDriver<Client extends PgClient> implements PostgresDriver<Client>
   channel: string | null = null
   readonly source: object
   readonly #pool: PgPool<Client>
-  readonly #clients: PgClients<Client>
 
   constructor(pool: PgPool<Client>) {
     this.source = pool
     this.#pool = pool
-    this.#clients = new PgClients(pool)
   }
 
   get maxConnections(): number {
@@ -106,8 +114,8 @@ export class PgDriver<Client extends PgClient> implements PostgresDriver<Client>
   }
 
   async transaction<T>(body: (session: DriverSession<Client>) => Promise<T>, own?: Client): Promise<T> {
-    const client = own ?? this.#clients.kept() ?? (await this.#clients.take())
-    if (own) own.on('error', ignore)
+    const client = own ?? (await this.#pool.connect())
+    client.on('error', ignore)
     const transaction = new PgTransaction(client, this.prepare, !this.pooler)
     let ringing: Promise<unknown> | null = null
     try {
@@ -122,10 +130,9 @@ export class PgDriver<Client extends PgClient> implements PostgresDriver<Client>
       return done.result
     } finally {
       transaction.end()
-      const giveBack = () => this.#clients.giveBack(client, transaction.broken)
-      if (own) own.removeListener('error', ignore)
-      else if (ringing) void ringing.then(giveBack)
-      else giveBack()
+      const broken = own ? null : transaction.broken
+      if (ringing) void ringing.then(() => giveBack(client, broken))
+      else giveBack(client, broken)
     }
   }
 
@@ -166,6 +173,12 @@ export class PgDriver<Client extends PgClient> implements PostgresDriver<Client>
       ? { name: statement.name, text: statement.text, values: params, rowMode: 'array', types: raw }
       : { text: statement.text, values: params, rowMode: 'array', types: raw }
   }
+}
+
+/** `broken` is null for a client of the application's. */
+function giveBack(client: PgClient, broken: boolean | null): void {
+  client.removeListener('error', ignore)
+  if (broken !== null) client.release?.(broken)
 }
 
 /** pg's clients are going to refuse a statement while another one is under way. */
