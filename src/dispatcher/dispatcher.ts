@@ -1,6 +1,3 @@
-// As they are, also where a test has put its own in place of the global ones.
-import { setImmediate } from 'node:timers'
-import { captureContext } from '../ambient.js'
 import type { RetryPolicy } from '../core/backoff.js'
 import type { Clock } from '../core/clock.js'
 import { ProcessDiedError, UnroutableEventError } from '../core/errors.js'
@@ -19,6 +16,7 @@ import { type CreateScope, noteHandled } from './invoke.js'
 import { combined, doneOf, type HandlerFailure, NotStarted, Outcomes, settlementOf } from './outcome.js'
 import type { Registration, Routes } from './routing.js'
 import type { Settler } from './settler.js'
+import { Workers } from './workers.js'
 
 const NO_KEYS: ReadonlySet<string> = new Set()
 
@@ -60,10 +58,9 @@ export interface DispatcherOptions {
 /** Takes deliveries from the two queues, at most `concurrency` at a time, and hands their outcome to the settler. */
 export class Dispatcher {
   readonly #options: DispatcherOptions
-  readonly #inOwnContext = captureContext()
   /** One for each worker, and for what a detached delivery does outside of its lanes. */
   readonly #places: Gate
-  #isCalled = false
+  readonly #workers: Workers
   #turn = 0
   #paused = true
   readonly #outcomes: Outcomes
@@ -73,11 +70,16 @@ export class Dispatcher {
   constructor(options: DispatcherOptions) {
     this.#options = options
     this.#places = new Gate(options.concurrency)
+    this.#workers = new Workers({
+      places: this.#places,
+      isAwaited: () => !this.#paused && (options.hot.length > 0 || options.cold.length > 0),
+      work: () => this.#work(),
+    })
     const { clock, logger, inFlight, createScope, routes, tracer, redact } = options
     this.#calls = new Calls({
       ...{ clock, logger, inFlight, createScope, routes, tracer, redact, places: this.#places },
       mayStart: (delivery) => this.#mayStart(delivery),
-      onFreePlace: () => this.#wake(),
+      onFreePlace: () => this.#workers.callNow(),
     })
     this.#outcomes = new Outcomes(options)
     this.#admission = new Admission(options.routes, this.#outcomes, () => options.onLaneRoom())
@@ -94,8 +96,8 @@ export class Dispatcher {
     inFlight.add(delivery)
     hot.put(delivery)
     metrics?.count('hot_enqueued', 1, typeLabels(delivery.event.eventType))
-    if (hot.length < MOST_TOGETHER) this.#call()
-    else this.#wake()
+    if (hot.length < MOST_TOGETHER) this.#workers.call()
+    else this.#workers.callNow()
   }
 
   /** Queues what a claim brought, of each run the first. What still runs here is put off; what has no room is given back, and while paused everything. */
@@ -121,7 +123,7 @@ export class Dispatcher {
       }
       cold.add(delivery)
     }
-    this.#call()
+    this.#workers.call()
   }
 
   /** What was claimed and is not going to be handled. */
@@ -131,7 +133,7 @@ export class Dispatcher {
 
   /** Nothing new is started from now on but what workers were called for; what waits in the queues is returned. */
   pause(): Delivery[] {
-    if (this.#isCalled) this.#enter()
+    this.#workers.gather()
     this.#paused = true
     this.#emptyLanes(() => true)
     const waiting = this.#takeAll()
@@ -152,7 +154,7 @@ export class Dispatcher {
       } else (one.source === 'hot' ? hot : cold).add(one)
     }
     onRoom()
-    this.#call()
+    this.#workers.call()
     return paused
   }
 
@@ -176,38 +178,7 @@ export class Dispatcher {
 
   resume(): void {
     this.#paused = false
-    this.#call()
-  }
-
-  /**
-   * For workers, in the next turn of the event loop: whoever waits for the answer to a COMMIT goes on first, and what was
-   * committed in the same turn is handled together.
-   */
-  #call(): void {
-    if (this.#isCalled || !this.#isAwaited()) return
-    this.#isCalled = true
-    setImmediate(this.#come)
-  }
-
-  #isAwaited(): boolean {
-    return !this.#paused && (this.#options.hot.length > 0 || this.#options.cold.length > 0)
-  }
-
-  readonly #come = (): void => {
-    this.#isCalled = false
-    this.#enter()
-  }
-
-  /** For a worker as soon as the caller is through. */
-  #wake(): void {
-    if (this.#isAwaited()) queueMicrotask(this.#enter)
-  }
-
-  /** Not in the context of whoever published: a handler must not see that transaction. */
-  readonly #enter = (): void => this.#inOwnContext(this.#start)
-
-  readonly #start = (): void => {
-    while (this.#isAwaited() && this.#places.tryEnter()) void this.#work()
+    this.#workers.call()
   }
 
   async #work(): Promise<void> {
@@ -231,7 +202,7 @@ export class Dispatcher {
 
   #leave(): void {
     this.#places.leave()
-    this.#wake()
+    this.#workers.callNow()
   }
 
   /** A run: each event when the one before it is done. What is left after a failure, or finds no room, is given back. */
