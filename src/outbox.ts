@@ -25,7 +25,13 @@ import {
   registrationOf,
 } from './outbox/registration.js'
 import { type OutboxOptions, type Settings, settingsOf } from './outbox/settings.js'
-import { type Begin, nestedTransaction, type Shared, TransactionScope } from './outbox/transaction-scope.js'
+import {
+  type Begin,
+  nestedTransaction,
+  notAnArray,
+  type Shared,
+  TransactionScope,
+} from './outbox/transaction-scope.js'
 import { RELAY_CONCURRENCY, Relay, type RelayOptions, type RelayTarget, relayOptionsOf } from './relay.js'
 import type { EventStore } from './store.js'
 import type { HostedTransactions, Transaction, TransactionHost } from './transaction.js'
@@ -248,7 +254,7 @@ export class Outbox<Client = unknown> implements EventPublisher, AsyncDisposable
     events: readonly PublishableEvent[],
     options: OutboxPublishOptions<Client> = {},
   ): Promise<EventId[]> {
-    if (!Array.isArray(events)) throw new InvalidSettingError('publishAll', 'takes an array of events')
+    if (!Array.isArray(events)) throw notAnArray()
     const { tx, ...rest } = options ?? {}
     if (tx === null || (tx !== undefined && typeof tx !== 'object' && typeof tx !== 'function')) {
       throw new InvalidSettingError('tx', 'must be a transaction, or the client that one is open on')

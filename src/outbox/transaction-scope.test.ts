@@ -382,4 +382,15 @@ describe('hooks', () => {
     await enqueued
     expect(await ids()).toEqual(['next'])
   })
+
+  it('publishAll takes arrays only, and says so', async () => {
+    const outbox = createTestOutbox()
+    const events = new Set([{ type: 'a' }]) as unknown as { type: string }[]
+    const refused = outbox.transaction((tx) => tx.publishAll(events))
+    await expect(refused).rejects.toThrow('takes an array of events')
+    await expect(outbox.transaction(() => outbox.publishAll(events))).rejects.toThrow(
+      'takes an array of events',
+    )
+    expect(await outbox.published()).toEqual([])
+  })
 })

@@ -1,7 +1,12 @@
 import { currentTransaction, runInTransaction } from '../ambient.js'
 import type { PublishOptions } from '../bus.js'
 import type { PublishableEvent } from '../core/domain-event.js'
-import { AftercommitError, CommitUnknownError, TransactionEndedError } from '../core/errors.js'
+import {
+  AftercommitError,
+  CommitUnknownError,
+  InvalidSettingError,
+  TransactionEndedError,
+} from '../core/errors.js'
 import type { EventId } from '../core/event-id.js'
 import { errorFields, type Logger, type Redact } from '../observe/logger.js'
 import type { EventStore } from '../store.js'
@@ -26,6 +31,10 @@ export function nestedTransaction(): AftercommitError {
     'NESTED_TRANSACTION',
     'A transaction of this outbox is open here that was begun by another function, and a second one would be committed without it. Nest by the function that began the first, publish in the one that is open, or use outbox.enqueue().',
   )
+}
+
+export function notAnArray(): InvalidSettingError {
+  return new InvalidSettingError('publishAll', 'takes an array of events')
 }
 
 /** begin → body → commit, as EventStore.transaction does it or an ORM. */
@@ -136,6 +145,7 @@ export class TransactionScope<Client> implements Transaction<Client> {
   }
 
   publishAll(events: readonly PublishableEvent[], options: PublishOptions = {}): Promise<EventId[]> {
+    if (!Array.isArray(events)) return Promise.reject(notAnArray())
     const ids = this.#publish(events, options)
     return Array.isArray(ids) ? Promise.resolve(ids) : ids
   }
