@@ -382,8 +382,10 @@ describe('hooks', () => {
     await enqueued
     expect(await ids()).toEqual(['next'])
   })
+})
 
-  it('publishAll takes arrays only, and says so', async () => {
+describe('publishAll', () => {
+  it('takes arrays only, and says so', async () => {
     const outbox = createTestOutbox()
     const events = new Set([{ type: 'a' }]) as unknown as { type: string }[]
     const refused = outbox.transaction((tx) => tx.publishAll(events))
