@@ -197,14 +197,14 @@ export class Poller {
   }
 
   /** Until woken, until something is due, or until the next poll: soon, where nobody rings and there was work just now. */
-  async #sleep(): Promise<void> {
+  #sleep(): Promise<void> {
     const { store, clock } = this.#options
     this.#alarm.set(this.#sweepAt)
     if (!store.capabilities.doorbell) {
       const quietMs = clock.monotonic() - this.#broughtAt
       this.wakeIn(Math.max(MIN_WAIT_MS, quietMs * PATIENCE))
     }
-    await this.#alarm.sleep()
+    return this.#alarm.sleep()
   }
 
   /** A moment in which nothing is tried, however often the doorbell rings. */

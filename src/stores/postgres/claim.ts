@@ -167,7 +167,7 @@ export async function claim(
   if (request.freshOnly && suspects === 0) {
     if (idle) return { rows: [], highSeq: null, complete: true, nextSeq: fromSeq, nextDueMs: null }
     const isQuiet = ranges?.isBacklog === false
-    const ranged = await ranges?.claim(request)
+    const ranged = ranges?.isWorthwhile(request) ? await ranges.claim(request) : null
     if (ranged) return ranged
     const fresh = (found: readonly Row[], isComplete: (rows: readonly ClaimedRow[]) => boolean) => {
       const rows = inOrder(found.map((row) => claimedRow(row, token)))

@@ -89,11 +89,15 @@ export class Ranges {
     this.#settle = queries.settle
   }
 
+  /** Asked before each claim of new rows. */
+  isWorthwhile({ limit, skipRecentMs }: ClaimRequest): boolean {
+    if (this.#pause > 0) this.#pause--
+    return this.isBacklog && limit >= NARROWEST && skipRecentMs === 0 && this.#pause === 0
+  }
+
   /** Null when the rows had better be claimed one by one. */
   async claim(request: ClaimRequest): Promise<ClaimResult | null> {
-    const { token, leaseMs, limit, maxBytes, fromSeq, skipRecentMs } = request
-    if (this.#pause > 0) this.#pause--
-    if (!this.isBacklog || limit < NARROWEST || skipRecentMs > 0 || this.#pause > 0) return null
+    const { token, leaseMs, limit, maxBytes, fromSeq } = request
     const most = maxBytes / limit
     const isPlain = ({ payloadSize, eventId }: ClaimedRow, wanted: unknown) =>
       Number(wanted) === 1 && payloadSize > 0 && payloadSize <= most && !eventId.includes(SEPARATOR)

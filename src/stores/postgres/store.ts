@@ -74,7 +74,8 @@ export class PostgresStore<Client> implements EventStore<Client> {
   readonly #marks: Pruner
   readonly #ranges: Ranges
   readonly #floor = new appending.SeqFloor()
-  #hasRanges: Promise<boolean> | null = null
+  /** Null when nobody has asked yet. */
+  #hasRanges: boolean | Promise<boolean> | null = null
   readonly #sql
   /** How many connections it holds. */
   #opened = 0
@@ -225,9 +226,12 @@ export class PostgresStore<Client> implements EventStore<Client> {
       : new CommitUnknownError(new TransactionEndedError())
   }
 
-  async claim(request: ClaimRequest) {
-    const ranges = (await this.#isRanged()) ? this.#ranges : null
-    return claiming.claim(await this.#sql.claims(), this.#claim, ranges, request)
+  /** The statement is on its way when this returns: whoever was rung for waits for it. */
+  claim(request: ClaimRequest) {
+    const claim = (ranged: boolean) =>
+      claiming.claim(this.#sql.claims(ranged), this.#claim, ranged ? this.#ranges : null, request)
+    const ranged = this.#isRanged()
+    return typeof ranged === 'boolean' ? claim(ranged) : ranged.then(claim)
   }
 
   claimOrdered(request: OrderedClaimRequest) {
@@ -235,7 +239,7 @@ export class PostgresStore<Client> implements EventStore<Client> {
   }
 
   async claimUnroutable(request: UnroutableRequest) {
-    return claiming.claimUnroutable(await this.#sql.claims(), this.#claim, request)
+    return claiming.claimUnroutable(this.#sql.claims(await this.#isRanged()), this.#claim, request)
   }
 
   settleIfLeased(settlements: readonly Settlement[], keepDone: boolean) {
@@ -251,11 +255,16 @@ export class PostgresStore<Client> implements EventStore<Client> {
   }
 
   async heartbeat(instance: InstanceRecord, stopped: boolean) {
-    return registry.heartbeat(await this.#sql.registry(), this.#doorbell.query, instance, stopped)
+    return registry.heartbeat(
+      this.#sql.registry(await this.#isRanged()),
+      this.#doorbell.query,
+      instance,
+      stopped,
+    )
   }
 
   async overview() {
-    return overviewing.overview(await this.#sql.overview(), this.#driver).catch(this.#explain)
+    return overviewing.overview(this.#sql.overview(await this.#isRanged()), this.#driver).catch(this.#explain)
   }
 
   /** With other limits than the usual ones: for tests. */
@@ -275,20 +284,20 @@ export class PostgresStore<Client> implements EventStore<Client> {
   }
 
   async instances(seenWithinMs: number) {
-    return registry.instances(await this.#sql.registry(), this.#settle, seenWithinMs)
+    return registry.instances(this.#sql.registry(await this.#isRanged()), this.#settle, seenWithinMs)
   }
 
   async stats() {
-    return inspecting.stats(await this.#sql.inspect(), this.#settle)
+    return inspecting.stats(this.#sql.inspect(await this.#isRanged()), this.#settle)
   }
 
   async list(filter: EventFilter) {
-    return inspecting.list(await this.#sql.inspect(), this.#pool, filter)
+    return inspecting.list(this.#sql.inspect(await this.#isRanged()), this.#pool, filter)
   }
 
   async retryDead(filter: EventFilter): Promise<readonly string[]> {
     const rows = await this.#pool(
-      (await this.#sql.inspect()).retry,
+      this.#sql.inspect(await this.#isRanged()).retry,
       inspecting.filterParams(filter, EVERYTHING),
     )
     return rows.map((row) => row[0] as string)
@@ -296,7 +305,7 @@ export class PostgresStore<Client> implements EventStore<Client> {
 
   async discardDead(filter: EventFilter): Promise<readonly string[]> {
     const rows = await this.#pool(
-      (await this.#sql.inspect()).discard,
+      this.#sql.inspect(await this.#isRanged()).discard,
       inspecting.filterParams(filter, EVERYTHING),
     )
     return rows.map((row) => row[0] as string)
@@ -307,7 +316,7 @@ export class PostgresStore<Client> implements EventStore<Client> {
   }
 
   async pruneInstances(olderThanMs: number): Promise<void> {
-    await this.#settle((await this.#sql.registry()).prune, [olderThanMs])
+    await this.#settle(this.#sql.registry(await this.#isRanged()).prune, [olderThanMs])
   }
 
   async paused(): Promise<readonly string[]> {
@@ -336,10 +345,9 @@ export class PostgresStore<Client> implements EventStore<Client> {
   }
 
   /** Statements for a schema with ranges, and for one that a newer version has not migrated yet. */
-  #either<T>(build: (ranged: boolean) => T): () => Promise<T> {
+  #either<T>(build: (ranged: boolean) => T): (ranged: boolean) => T {
     const known = new Map<boolean, T>()
-    return async () => {
-      const ranged = await this.#isRanged()
+    return (ranged) => {
       const sql = known.get(ranged) ?? build(ranged)
       known.set(ranged, sql)
       return sql
@@ -347,11 +355,15 @@ export class PostgresStore<Client> implements EventStore<Client> {
   }
 
   /** Looked up once, and again when the store is opened. */
-  #isRanged(): Promise<boolean> {
-    this.#hasRanges ??= isThere(this.#pool, this.#names.ranges).catch((error) => {
-      this.#hasRanges = null
-      throw error
-    })
+  #isRanged(): boolean | Promise<boolean> {
+    if (this.#hasRanges === null) {
+      const looking = isThere(this.#pool, this.#names.ranges)
+      const found = (ranged: boolean | null) => {
+        if (this.#hasRanges === looking) this.#hasRanges = ranged
+      }
+      looking.then(found, () => found(null))
+      this.#hasRanges = looking
+    }
     return this.#hasRanges
   }
 

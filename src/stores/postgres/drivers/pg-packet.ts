@@ -60,31 +60,34 @@ export function send(
   steps: readonly Step[],
   refuse?: () => Error | null,
 ): Promise<Answer> {
-  return new Promise((resolve) => {
-    const packet = new Packet(steps, resolve, refuse)
-    try {
-      const returned = query(packet)
-      // A client that the application has wrapped may refuse what is not text.
-      if (returned instanceof Promise) returned.catch((error) => packet.handleError(error))
-    } catch (error) {
-      packet.handleError(error)
-    }
-  })
+  return new Promise((resolve) => post(query, new Packet(steps, resolve, refuse)))
+}
+
+function post(query: (packet: unknown) => unknown, packet: Packet): void {
+  try {
+    const returned = query(packet)
+    // A client that the application has wrapped may refuse what is not text.
+    if (returned instanceof Promise) returned.catch((error) => packet.handleError(error))
+  } catch (error) {
+    packet.handleError(error)
+  }
 }
 
 export function isPacket(config: unknown): boolean {
   return config instanceof Packet
 }
 
-export async function execute(
+/** One statement, in a packet of its own. */
+export function execute(
   client: Client,
   statement: Statement,
   params: readonly Param[],
   refuse?: () => Error | null,
 ): Promise<readonly Row[]> {
-  const { rows, error } = await send((packet) => client.query(packet), [{ statement, params }], refuse)
-  if (error !== null) throw error
-  return rows
+  return new Promise((resolve, reject) => {
+    const done = ({ rows, error }: Answer) => (error === null ? resolve(rows) : reject(error))
+    post((packet) => client.query(packet), new Packet([{ statement, params }], done, refuse))
+  })
 }
 
 /**

@@ -157,14 +157,19 @@ export class PgDriver<Client extends PgClient> implements PostgresDriver<Client>
   }
 
   /** `refuse` is asked again when everything before has been answered, where the client allows it. */
-  async #run(
+  #run(
     client: Client,
     statement: Statement,
     params: readonly Param[],
     refuse?: () => Error | null,
   ): Promise<readonly Row[]> {
     const prepared = this.prepare ? statement : unnamed(statement)
-    if (takesPackets(client)) return execute(client, prepared, params, refuse)
+    return takesPackets(client)
+      ? execute(client, prepared, params, refuse)
+      : this.#rowsOf(client, statement, params)
+  }
+
+  async #rowsOf(client: Client, statement: Statement, params: readonly Param[]): Promise<readonly Row[]> {
     return (await client.query(this.#config(statement, params))).rows as Row[]
   }
 
@@ -185,11 +190,13 @@ function giveBack(client: PgClient, broken: boolean | null): void {
 function inTurn(query: Query): Query {
   let last: Promise<unknown> | null = null
   return (statement, params) => {
-    const answer = last ? last.then(() => query(statement, params)) : query(statement, params)
-    const ended = answer.then(ignore, ignore).then(() => {
-      if (last === ended) last = null
-    })
-    last = ended
+    const run = () => query(statement, params)
+    const answer = last ? last.then(run, run) : run()
+    const ended = () => {
+      if (last === answer) last = null
+    }
+    answer.then(ended, ended)
+    last = answer
     return answer
   }
 }
