@@ -255,12 +255,8 @@ export class PostgresStore<Client> implements EventStore<Client> {
   }
 
   async heartbeat(instance: InstanceRecord, stopped: boolean) {
-    return registry.heartbeat(
-      this.#sql.registry(await this.#isRanged()),
-      this.#doorbell.query,
-      instance,
-      stopped,
-    )
+    const sql = this.#sql.registry(await this.#isRanged())
+    return registry.heartbeat(sql, this.#doorbell.query, instance, stopped)
   }
 
   async overview() {
