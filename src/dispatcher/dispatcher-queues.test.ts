@@ -38,6 +38,23 @@ describe('Dispatcher: queues', () => {
     expect(most).toBe(3)
   })
 
+  it('starts what a claim brought in the turn of the event loop in which it came', async () => {
+    const { dispatcher, on, cold, settle } = dispatcherWorld()
+    const told: string[] = []
+    on('note', (one) => void told.push(one.eventId))
+    dispatcher.resume()
+    const nextTurn = new Promise<void>((resolve) => {
+      setImmediate(() => {
+        told.push('next turn')
+        resolve()
+      })
+    })
+    cold(named('a'), named('b'))
+    await nextTurn
+    expect(told).toEqual(['a', 'b', 'next turn'])
+    await settle()
+  })
+
   it('starts nothing before it is resumed', async () => {
     const { on, hot, settle, dispatcher } = dispatcherWorld()
     const handled: string[] = []

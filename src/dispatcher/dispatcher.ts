@@ -123,7 +123,7 @@ export class Dispatcher {
       }
       cold.add(delivery)
     }
-    this.#workers.callNow()
+    this.#workers.callSoon()
   }
 
   /** What was claimed and is not going to be handled. */

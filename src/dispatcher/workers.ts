@@ -31,6 +31,16 @@ export class Workers {
     setImmediate(this.#come)
   }
 
+  /**
+   * They come as soon as the caller is through, but only once in a turn: with a store that answers without ever waiting
+   * for anything, claims and handlers would follow each other for ever, and nobody else would have a turn.
+   */
+  callSoon(): void {
+    if (this.#isCalled) return
+    this.callNow()
+    this.call()
+  }
+
   /** They come as soon as the caller is through. */
   callNow(): void {
     if (this.#options.isAwaited()) queueMicrotask(this.#start)

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { stopped, world } from '../../test/support/machinery-world.js'
+import { stopped, turns, world } from '../../test/support/machinery-world.js'
 
 /** A started outbox, and what happens in the order in which it does. */
 async function shop() {
@@ -38,5 +38,21 @@ describe('events of this process', () => {
     expect(handled).toBeGreaterThan(900)
     await stopped(outbox, clock)
     expect(await outbox.stats()).toMatchObject({ pending: 0, done: 1_000 })
+  })
+
+  it('leave everybody else a turn, also with a store that never waits and events without end', async () => {
+    const { outbox, clock } = world()
+    let handled = 0
+    let over = false
+    outbox.on('a', 'again', async () => {
+      if (++handled < 10_000 && !over) await outbox.enqueue({ type: 'a', payload: 0, orderingKey: 'k' })
+    })
+    await outbox.start()
+    await outbox.enqueue({ type: 'a', payload: 0, orderingKey: 'k' })
+    await turns()
+    over = true
+    expect(handled).toBeGreaterThan(0)
+    expect(handled).toBeLessThan(10_000)
+    await stopped(outbox, clock)
   })
 })

@@ -161,6 +161,7 @@ export class PostgresStore<Client> implements EventStore<Client> {
   async close(): Promise<void> {
     reserved.set(this.#driver.source, (reserved.get(this.#driver.source) ?? 0) - this.#opened)
     this.#opened = 0
+    this.#hasRanges = null
     await this.#doorbell.close()
     await Promise.all([this.#claims.close(), this.#settles.close()])
     this.#unguard?.()
@@ -350,14 +351,16 @@ export class PostgresStore<Client> implements EventStore<Client> {
     }
   }
 
-  /** Looked up once, and again when the store is opened. */
+  /** No for an answer is kept only while the store is open: others see by its instance that it does not know ranges. */
   #isRanged(): boolean | Promise<boolean> {
     if (this.#hasRanges === null) {
       const looking = isThere(this.#pool, this.#names.ranges)
-      const found = (ranged: boolean | null) => {
-        if (this.#hasRanges === looking) this.#hasRanges = ranged
+      const found = (ranged: boolean) => {
+        if (this.#hasRanges === looking) this.#hasRanges = ranged || (this.#opened > 0 ? false : null)
       }
-      looking.then(found, () => found(null))
+      looking.then(found, () => {
+        if (this.#hasRanges === looking) this.#hasRanges = null
+      })
       this.#hasRanges = looking
     }
     return this.#hasRanges

@@ -5,6 +5,7 @@ import { createOutbox, silentLogger } from '../../../src/index.js'
 import { postgresStore } from '../../../src/stores/postgres/index.js'
 import { startWorker, type Worker } from '../../support/child.js'
 import { OldRelease } from '../../support/old-release.js'
+import { claimOf, fill } from '../../support/range-stress.js'
 import { until } from '../../support/until.js'
 import { onEveryPostgres, type World } from '../../support/world.js'
 
@@ -87,6 +88,23 @@ onEveryPostgres('a rolling deploy', (newWorld) => {
     await workTogether(release, worker, 'after')
     await world.pool.query(`select ${table}_publish('any.thing', event_id => 'by-sql')`)
     await until(() => [...release.handled, ...worker.ids('ended')].includes('by-sql'))
+  })
+
+  it('who polls by hand keeps out of ranges that came with a migration of somebody else', async () => {
+    const world = await newWorld()
+    const table = unmigrated(world)
+    old.migrate(world.url, table)
+    const byHand = newRelease(world.url, table)
+    await byHand.outbox.enqueue({ type: 'a', eventId: 'first', payload: {} })
+    await byHand.outbox.poll()
+    await until(() => byHand.handled.includes('first'))
+    const store = postgresStore(world.pool, { table })
+    await store.migrate()
+    await world.pool.query(fill(1_000).replace('outbox_event', table))
+    const held = (await store.claim(claimOf('other:1', { leaseMs: 60_000 }))).rows.map((row) => row.eventId)
+    expect(held).toHaveLength(100)
+    expect(await byHand.outbox.poll()).toBeGreaterThan(0)
+    expect(byHand.handled.filter((id) => held.includes(id))).toEqual([])
   })
 
   it('an old process that is killed is taken over by a new one, and the other way round', {
