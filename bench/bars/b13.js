@@ -13,7 +13,7 @@ export async function run(context) {
     ours: () => twoProcesses(context, 'ours', pace),
     ...graphileSides('remote', (options) => twoProcesses(context, 'graphile', { ...pace, options })),
   }
-  const results = await inTurns(context, sides, ['ours', 'graphile-worker'], 3)
+  const results = await inTurns(context, sides, ['ours', 'graphile-worker'], 5)
   const row = (peer, field, atLeast) => {
     const what = `commit → handler in another process at ${RATE} tx/s, ${field}, vs ${peer}`
     return compare(results, { what, peer, field, format: millis, less: true, atLeast })

@@ -21,7 +21,7 @@ export async function run(context) {
   }
   const what = 'transaction + publish + handled, 16 connections'
   const peer = 'graphile-worker'
-  const results = await inTurns(context, sides, ['ours', peer], 3)
+  const results = await inTurns(context, sides, ['ours', peer], 5)
   const row = (text, sides) => compare(results, { what: text, peer, ...sides })
   return [
     row(`${what}, vs graphile-worker`, { atLeast: 4 }),

@@ -9,10 +9,11 @@ const RATE = 500
 
 export async function run(context) {
   const pace = { rate: RATE, warm: RATE, count: context.size(3_000, 1_000) }
-  const results = await inTurns(context, {
+  const sides = {
     ours: () => sameProcess(context, 'ours', pace),
     ...graphileSides('nearby', (options) => sameProcess(context, 'graphile', { ...pace, options })),
-  })
+  }
+  const results = await inTurns(context, sides, ['ours', 'graphile-worker'])
   const row = (peer, field, atLeast) => {
     const what = `commit → handler at ${RATE} tx/s, ${field}, vs ${peer}`
     return compare(results, { what, peer, field, format: millis, less: true, atLeast })

@@ -13,7 +13,7 @@ export async function run(context) {
     blocked: () => drain(context, 'ours', { ...size, shape: { keys, blocked } }),
     free: () => drain(context, 'ours', { ...size, shape: { keys } }),
   }
-  const results = await inTurns(context, sides, Object.keys(sides))
+  const results = await inTurns(context, sides, Object.keys(sides), 5)
   const what = `drain ${count / 1000}k of other keys beside ${blocked / 1000}k behind a blocked one, vs none blocked`
   return [compare(results, { what, ours: 'blocked', peer: 'free', atLeast: 0.9 })]
 }
