@@ -3,7 +3,8 @@
 import fs from 'node:fs'
 import path from 'node:path'
 import { findProgram, installPackage } from './debian-package.mjs'
-import { PrivateServer, unprivilegedUser } from './private-server.mjs'
+import { MysqlFamilyServer } from './mysql-family-server.mjs'
+import { unprivilegedUser } from './private-server.mjs'
 
 export function findMariadb() {
   const server = findProgram('mariadbd')
@@ -31,27 +32,16 @@ export async function startMariadb({ port, fsync = true, settings = {} } = {}) {
   return new Server({ found, user: unprivilegedUser('mysql', 'nobody'), port, fsync, settings }).create()
 }
 
-class Server extends PrivateServer {
-  #found
-  #settings
+class Server extends MysqlFamilyServer {
+  #install
 
-  constructor({ found, user, port, fsync, settings }) {
-    super(TRAITS, { user, port })
-    this.#found = found
-    this.#settings = {
-      'bind-address': '127.0.0.1',
-      'max-connections': 200,
-      'innodb-flush-log-at-trx-commit': fsync ? 1 : 2,
-      ...settings,
-    }
-  }
-
-  get url() {
-    return `mysql://root@127.0.0.1:${this.port}/test`
+  constructor({ found, ...options }) {
+    super(TRAITS, { ...options, program: [found.server, '--no-defaults'] })
+    this.#install = found.install
   }
 
   async initialise() {
-    await this.complete(this.#found.install, [
+    await this.complete(this.#install, [
       '--no-defaults',
       `--datadir=${this.data}`,
       '--auth-root-authentication-method=normal',
@@ -60,20 +50,5 @@ class Server extends PrivateServer {
     const test = path.join(this.data, 'test')
     fs.mkdirSync(test, { recursive: true })
     if (this.user) fs.chownSync(test, this.user.uid, this.user.gid)
-  }
-
-  command() {
-    const settings = Object.entries({ ...this.#settings, port: this.port })
-    return [
-      this.#found.server,
-      [
-        '--no-defaults',
-        `--datadir=${this.data}`,
-        `--socket=${path.join(this.data, 'socket')}`,
-        `--pid-file=${path.join(this.data, 'pid')}`,
-        '--skip-name-resolve',
-        ...settings.map(([name, value]) => `--${name}=${value}`),
-      ],
-    ]
   }
 }
