@@ -1,16 +1,28 @@
 import { defineConfig } from 'vitest/config'
+import { PROJECTS } from './test/projects.js'
+
+/** Type tests are checked by `tsc` in `npm run check`. Vitest never runs them. */
+const NEVER = ['test/types/**', '**/node_modules/**', 'dist/**']
+
+/** Files of these projects share one process each, which saves the time to load the modules again per file. */
+const SHARED_PROCESS = ['unit', 'simulation']
 
 export default defineConfig({
   test: {
-    include: ['src/**/*.test.ts', 'test/**/*.test.ts'],
-    // Type tests are checked by `tsc` in `npm run check`, they are never run.
-    exclude: ['test/types/**', '**/node_modules/**', 'dist/**'],
-    globalSetup: ['test/support/services.ts'],
     pool: 'forks',
-    // Most of the time a test waits for a server.
+    // The tests wait for servers most of the time, so there are more workers than cores.
     maxWorkers: 3,
-    testTimeout: 30_000,
-    hookTimeout: 60_000,
     teardownTimeout: 20_000,
+    projects: Object.entries(PROJECTS).map(([name, { include, exclude = [] }]) => ({
+      test: {
+        name,
+        include: [...include],
+        exclude: [...NEVER, ...exclude],
+        globalSetup: ['test/support/services.ts'],
+        isolate: !SHARED_PROCESS.includes(name),
+        testTimeout: 30_000,
+        hookTimeout: 60_000,
+      },
+    })),
   },
 })

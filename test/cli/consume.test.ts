@@ -7,6 +7,7 @@ import { createOutbox, silentLogger } from '../../src/index.js'
 import { mysqlStore } from '../../src/stores/mysql/index.js'
 import { postgresStore } from '../../src/stores/postgres/index.js'
 import { sqliteStore } from '../../src/stores/sqlite/index.js'
+import { describeOn, isOn } from '../support/databases.js'
 import { freshMysql } from '../support/mariadb-server.js'
 import { expectGolden, inTerminal } from '../support/pty.js'
 import { sqliteDrivers, sqliteFolder } from '../support/sqlite-drivers.js'
@@ -35,7 +36,7 @@ const consume = (database: string, ...args: string[]) =>
   cli(['consume', '--handlers', handlers, '--database', database, ...args])
 
 describe('aftercommit consume --once handles exactly one event that plain SQL has written', () => {
-  it('in PostgreSQL', async () => {
+  it.runIf(isOn('postgres'))('in PostgreSQL', async () => {
     const url = await migratedDatabase()
     const pool = poolOn(url)
     await pool.query(`select outbox_publish('order.placed', '{"orderId": "o-1"}')`)
@@ -62,7 +63,7 @@ describe('aftercommit consume --once handles exactly one event that plain SQL ha
     expect(third).toMatchObject({ code: 0, stdout: 'Nothing was due.\n', stderr: '' })
   })
 
-  it.skipIf(inject('mysqlUrl') === null)('in MySQL', async () => {
+  it.runIf(isOn('mysql'))('in MySQL', async () => {
     const database = await freshMysql(inject('mysqlUrl') ?? '')
     onTestFinished(() => database.drop())
     const pool = createPool({ uri: database.url })
@@ -78,7 +79,7 @@ describe('aftercommit consume --once handles exactly one event that plain SQL ha
     expect(rows).toEqual([{ status: 1 }, { status: 0 }])
   })
 
-  it('in SQLite', async () => {
+  it.runIf(isOn('sqlite'))('in SQLite', async () => {
     const [driver] = sqliteDrivers()
     const files = sqliteFolder()
     onTestFinished(() => files.remove())
@@ -99,7 +100,7 @@ describe('aftercommit consume --once handles exactly one event that plain SQL ha
   })
 })
 
-describe('aftercommit consume', () => {
+describeOn('postgres', 'aftercommit consume', () => {
   async function world() {
     const url = await migratedDatabase()
     const outbox = createOutbox({ store: postgresStore(poolOn(url)), logger: silentLogger })

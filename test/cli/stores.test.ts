@@ -6,6 +6,7 @@ import { describe, expect, inject, it, onTestFinished } from 'vitest'
 import type { EventStore } from '../../src/store.js'
 import { mysqlStore } from '../../src/stores/mysql/index.js'
 import { sqliteStore } from '../../src/stores/sqlite/index.js'
+import { isOn } from '../support/databases.js'
 import { sqliteDrivers } from '../support/sqlite-drivers.js'
 import { run, SECRETS, seed } from './kit.js'
 
@@ -43,12 +44,12 @@ async function onMysql(): Promise<Subject> {
 }
 
 const SUBJECTS: readonly [string, () => Subject | Promise<Subject>, boolean][] = [
-  ['MySQL', onMysql, inject('mysqlUrl') !== null],
-  ['SQLite', onSqlite, true],
+  ['MySQL', onMysql, isOn('mysql')],
+  ['SQLite', onSqlite, isOn('sqlite')],
 ]
 
-describe.each(SUBJECTS)('on %s', (title, open, canRun) => {
-  it.runIf(canRun)('creates tables, shows events, retries, discards, pauses and prunes', async () => {
+describe.each(SUBJECTS.filter(([, , isThere]) => isThere))('on %s', (title, open) => {
+  it('creates tables, shows events, retries, discards, pauses and prunes', async () => {
     const { url, store } = await open()
     const call = async (...args: string[]) => {
       const result = await run([...args, '--json'], url)

@@ -2,7 +2,8 @@ import { fork } from 'node:child_process'
 import { once } from 'node:events'
 import path from 'node:path'
 import { createConnection } from 'mysql2/promise'
-import { describe, expect, inject, it } from 'vitest'
+import { expect, it } from 'vitest'
+import { describeOn } from '../support/databases.js'
 import { freshMysql, startMariadb } from '../support/mariadb-server.js'
 import { afterwards } from '../support/trap-kit.js'
 import { until, within } from '../support/waiting.js'
@@ -20,7 +21,7 @@ async function publish(url: string, id: string): Promise<void> {
   await connection.end()
 }
 
-describe.skipIf(inject('mysqlUrl') === null)('a process on MariaDB whose server was restarted', () => {
+describeOn('mysql', 'a process on MariaDB whose server was restarted', () => {
   it('goes on, and after stop() nothing keeps it alive', { timeout: 90_000 }, async () => {
     const server = await startMariadb()
     afterwards('stop the server', () => server.stop())

@@ -16,6 +16,8 @@ import { memoryStore } from '../../src/stores/memory/index.js'
 import { mysqlStore } from '../../src/stores/mysql/index.js'
 import { postgresStore } from '../../src/stores/postgres/index.js'
 import { type SqliteDatabase, sqliteStore } from '../../src/stores/sqlite/index.js'
+import type { Database } from '../projects.js'
+import { describeOn, isOn } from '../support/databases.js'
 import { type LogRecorder, recordLog } from '../support/log-recorder.js'
 import { freshMysql } from '../support/mariadb-server.js'
 import { sqliteDrivers, sqliteFolder } from '../support/sqlite-drivers.js'
@@ -47,12 +49,11 @@ async function onSqlite(): Promise<AnyStore> {
   return sqliteStore(() => driver.open(folder.file('inputs.db'))) as unknown as AnyStore
 }
 
-const STORES: readonly (readonly [string, () => Promise<AnyStore>])[] = [
-  ['memory', async () => memoryStore() as unknown as AnyStore],
-  ['PostgreSQL', onPostgres],
-  // The services say it loudly when there is no server.
-  ...(inject('mysqlUrl') === null ? [] : ([['MariaDB', onMysql]] as const)),
-  ['SQLite', onSqlite],
+const STORES: readonly (readonly [string, () => Promise<AnyStore>, Database])[] = [
+  ['memory', async () => memoryStore() as unknown as AnyStore, 'sqlite'],
+  ['PostgreSQL', onPostgres, 'postgres'],
+  ['MariaDB', onMysql, 'mysql'],
+  ['SQLite', onSqlite, 'sqlite'],
 ]
 
 const nested = (levels: number): unknown => {
@@ -90,7 +91,7 @@ const THROWN: readonly (readonly [string, unknown, RegExp])[] = [
 
 const NAMES = [`'; drop table outbox_event; --`, '`"$1%s\\', '__proto__', 'Zürich 🚂 שלום', '{"a":[1]}']
 
-describe.each(STORES)('on %s,', (_name, open) => {
+describe.each(STORES.filter(([, , database]) => isOn(database)))('on %s,', (_name, open) => {
   async function world(settings: Settings = {}): Promise<{ outbox: Outbox<unknown>; log: LogRecorder }> {
     const log = recordLog()
     const store = await open()
@@ -241,7 +242,7 @@ function jumpingClock(): Clock {
   }
 }
 
-describe('a hostile name of a table', () => {
+describeOn('sqlite', 'a hostile name of a table', () => {
   const hostile = [
     ...NAMES.filter((name) => name !== '__proto__'),
     '',

@@ -21,6 +21,7 @@ import {
   type DrizzleTransaction,
   drizzleTransactions,
 } from '../../src/transactions/drizzle.js'
+import { describeOn } from '../support/databases.js'
 import { sqliteDrivers } from '../support/sqlite-drivers.js'
 import { synchronous } from './support/drizzle.js'
 import * as mysql from './support/mysql.js'
@@ -29,7 +30,7 @@ import * as sqliteKit from './support/sqlite.js'
 
 const runner = { describe, it, beforeEach, afterEach }
 
-describe('Drizzle on PostgreSQL', () => {
+describeOn('postgres', 'Drizzle on PostgreSQL', () => {
   const business = pgTable('business', { id: text('id').primaryKey() })
   type Db = PgDatabase<PgQueryResultHKT, Record<string, never>>
   type Tx = DrizzleTransaction<Db>
@@ -119,7 +120,7 @@ describe('Drizzle on PostgreSQL', () => {
 
 const server = inject('mysqlUrl')
 
-describe.skipIf(!server)('Drizzle on MariaDB', () => {
+describeOn('mysql', 'Drizzle on MariaDB', () => {
   const business = mysqlTable('business', { id: varchar('id', { length: 64 }).primaryKey() })
   type Db = ReturnType<typeof onMysql2>
   let database: mysql.Database
@@ -160,7 +161,7 @@ describe.skipIf(!server)('Drizzle on MariaDB', () => {
   })
 })
 
-describe('Drizzle on SQLite', () => {
+describeOn('sqlite', 'Drizzle on SQLite', () => {
   const business = sqliteTable('business', { id: sqliteText('id').primaryKey() })
 
   describe('asynchronous', () => {

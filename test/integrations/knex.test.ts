@@ -4,6 +4,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, inject, i
 import { CommitUnknownError, createOutbox, silentLogger, type TransactionHost } from '../../src/index.js'
 import { type TransactionWorld, transactionConformance } from '../../src/testing/index.js'
 import { type KnexOptions, type KnexTransaction, knexTransactions } from '../../src/transactions/knex.js'
+import { describeOn } from '../support/databases.js'
 import { sqliteDrivers } from '../support/sqlite-drivers.js'
 import * as mysql from './support/mysql.js'
 import * as pgKit from './support/postgres.js'
@@ -36,7 +37,7 @@ function worldOf(db: Knex) {
   } satisfies Partial<TransactionWorld<Tx, KnexOptions<Knex>>>
 }
 
-describe('Knex on PostgreSQL', () => {
+describeOn('postgres', 'Knex on PostgreSQL', () => {
   let database: pgKit.Database
   let db: Knex
   beforeAll(async () => {
@@ -117,7 +118,7 @@ describe('Knex on PostgreSQL', () => {
 
 const server = inject('mysqlUrl')
 
-describe.skipIf(!server)('Knex on MariaDB', () => {
+describeOn('mysql', 'Knex on MariaDB', () => {
   let database: mysql.Database
   let db: Knex
   beforeAll(async () => {
@@ -152,7 +153,7 @@ describe.skipIf(!server)('Knex on MariaDB', () => {
 const require = createRequire(import.meta.url)
 const BetterSqlite3 = require('knex/lib/dialects/better-sqlite3')
 
-describe('Knex on SQLite', () => {
+describeOn('sqlite', 'Knex on SQLite', () => {
   for (const { name, open } of sqliteDrivers().filter((driver) => driver.name !== 'node:sqlite')) {
     describe(name, () => {
       let database: sqliteKit.Database

@@ -7,6 +7,7 @@ import {
   type KyselyTransaction,
   kyselyTransactions,
 } from '../../src/transactions/kysely.js'
+import { describeOn } from '../support/databases.js'
 import { sqliteDrivers } from '../support/sqlite-drivers.js'
 import * as mysql from './support/mysql.js'
 import * as pgKit from './support/postgres.js'
@@ -29,7 +30,7 @@ function worldOf(db: Db) {
   } satisfies Partial<TransactionWorld<Tx, KyselyOptions<Db>>>
 }
 
-describe('Kysely on PostgreSQL', () => {
+describeOn('postgres', 'Kysely on PostgreSQL', () => {
   let database: pgKit.Database
   let db: Db
   beforeAll(async () => {
@@ -62,7 +63,7 @@ describe('Kysely on PostgreSQL', () => {
 
 const server = inject('mysqlUrl')
 
-describe.skipIf(!server)('Kysely on MariaDB', () => {
+describeOn('mysql', 'Kysely on MariaDB', () => {
   let database: mysql.Database
   let db: Db
   beforeAll(async () => {
@@ -96,7 +97,7 @@ describe.skipIf(!server)('Kysely on MariaDB', () => {
   })
 })
 
-describe('Kysely on SQLite', () => {
+describeOn('sqlite', 'Kysely on SQLite', () => {
   for (const { name, open } of sqliteDrivers().filter((driver) => driver.name !== 'node:sqlite')) {
     describe(name, () => {
       let database: sqliteKit.Database

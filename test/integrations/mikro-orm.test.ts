@@ -4,6 +4,7 @@ import { MikroORM as Postgres, type SqlEntityManager } from '@mikro-orm/postgres
 import { afterAll, afterEach, beforeAll, beforeEach, describe, inject, it } from 'vitest'
 import { transactionConformance } from '../../src/testing/index.js'
 import { mikroOrmTransactions } from '../../src/transactions/mikro-orm.js'
+import { describeOn } from '../support/databases.js'
 import * as onMysql from './support/mysql.js'
 import * as onPostgres from './support/postgres.js'
 import * as onSqlite from './support/sqlite.js'
@@ -28,7 +29,7 @@ const worldOf = (em: SqlEntityManager) => ({
     tx.transactional(body),
 })
 
-describe('MikroORM on PostgreSQL', () => {
+describeOn('postgres', 'MikroORM on PostgreSQL', () => {
   let database: onPostgres.Database
   let orm: Postgres
   beforeAll(async () => {
@@ -59,7 +60,7 @@ describe('MikroORM on PostgreSQL', () => {
 })
 
 const mysqlUrl = inject('mysqlUrl')
-describe.skipIf(!mysqlUrl)('MikroORM on MariaDB', () => {
+describeOn('mysql', 'MikroORM on MariaDB', () => {
   let database: onMysql.Database
   let orm: Mariadb
   beforeAll(async () => {
@@ -91,7 +92,7 @@ describe.skipIf(!mysqlUrl)('MikroORM on MariaDB', () => {
   })
 })
 
-describe('MikroORM on SQLite', () => {
+describeOn('sqlite', 'MikroORM on SQLite', () => {
   let database: onSqlite.Database
   let orm: Libsql
   beforeAll(async () => {

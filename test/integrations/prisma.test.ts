@@ -7,6 +7,7 @@ import { makePrismaClients } from '../../scripts/prisma-clients.mjs'
 import type { TransactionsOf } from '../../src/index.js'
 import { transactionConformance } from '../../src/testing/index.js'
 import { prismaTransactions } from '../../src/transactions/prisma.js'
+import { describeOn } from '../support/databases.js'
 import * as onMysql from './support/mysql.js'
 import * as onPostgres from './support/postgres.js'
 import * as onSqlite from './support/sqlite.js'
@@ -28,7 +29,7 @@ const sameFor = (prisma: PrismaClient, broken: string) => ({
   savepoint: (tx: Tx, body: (inner: Tx) => Promise<void>) => tx.$transaction(body),
 })
 
-describe('Prisma on PostgreSQL', () => {
+describeOn('postgres', 'Prisma on PostgreSQL', () => {
   let database: onPostgres.Database
   let prisma: PrismaClient
   beforeAll(async () => {
@@ -61,7 +62,7 @@ describe('Prisma on PostgreSQL', () => {
 })
 
 const mysqlUrl = inject('mysqlUrl')
-describe.skipIf(!mysqlUrl)('Prisma on MariaDB', () => {
+describeOn('mysql', 'Prisma on MariaDB', () => {
   let database: onMysql.Database
   let prisma: PrismaClient
   beforeAll(async () => {
@@ -103,7 +104,7 @@ describe.skipIf(!mysqlUrl)('Prisma on MariaDB', () => {
   })
 })
 
-describe('Prisma on SQLite', () => {
+describeOn('sqlite', 'Prisma on SQLite', () => {
   let database: onSqlite.Database
   let prisma: PrismaClient
   beforeAll(async () => {

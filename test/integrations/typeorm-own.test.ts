@@ -1,8 +1,9 @@
 import { createRequire } from 'node:module'
 import { DataSource, type DataSourceOptions, type EntitySubscriberInterface } from 'typeorm'
-import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest'
 import { CommitUnknownError } from '../../src/index.js'
 import { typeormTransactions } from '../../src/transactions/typeorm.js'
+import { describeOn } from '../support/databases.js'
 import { type Database as PostgresDatabase, postgresDatabase } from './support/postgres.js'
 import { type Database as SqliteDatabase, sqliteDatabase } from './support/sqlite.js'
 import { newId, type Started, started } from './support/started.js'
@@ -64,7 +65,7 @@ function commitTests(open: () => Promise<DataSource>, world: () => Promise<Start
   })
 }
 
-describe('TypeORM on PostgreSQL', () => {
+describeOn('postgres', 'TypeORM on PostgreSQL', () => {
   let database: PostgresDatabase
   beforeAll(async () => {
     database = await postgresDatabase()
@@ -77,7 +78,7 @@ describe('TypeORM on PostgreSQL', () => {
   )
 })
 
-describe('a handle that outlives a nested transaction', () => {
+describeOn('postgres', 'a handle that outlives a nested transaction', () => {
   it('can still be marked with', async () => {
     const database = await postgresDatabase()
     onTestFinished(() => database.drop())
@@ -96,7 +97,7 @@ describe('a handle that outlives a nested transaction', () => {
   })
 })
 
-describe('TypeORM on SQLite, where there is one connection', () => {
+describeOn('sqlite', 'TypeORM on SQLite, where there is one connection', () => {
   let database: SqliteDatabase
   beforeAll(() => {
     database = sqliteDatabase()

@@ -3,6 +3,7 @@ import { DataSource, type DataSourceOptions, type EntityManager, EntitySchema } 
 import { afterAll, afterEach, beforeAll, beforeEach, describe, inject, it } from 'vitest'
 import { transactionConformance } from '../../src/testing/index.js'
 import { typeormTransactions } from '../../src/transactions/typeorm.js'
+import { describeOn, isOn } from '../support/databases.js'
 import { sqliteDrivers } from '../support/sqlite-drivers.js'
 import * as onMysql from './support/mysql.js'
 import * as onPostgres from './support/postgres.js'
@@ -27,7 +28,7 @@ const worldOf = (source: DataSource) => ({
   savepoint: (tx: EntityManager, body: (inner: EntityManager) => Promise<void>) => tx.transaction(body),
 })
 
-describe('TypeORM on PostgreSQL', () => {
+describeOn('postgres', 'TypeORM on PostgreSQL', () => {
   let database: onPostgres.Database
   let source: DataSource
   beforeAll(async () => {
@@ -58,7 +59,7 @@ describe('TypeORM on PostgreSQL', () => {
 })
 
 const mysqlUrl = inject('mysqlUrl')
-describe.skipIf(!mysqlUrl)('TypeORM on MariaDB', () => {
+describeOn('mysql', 'TypeORM on MariaDB', () => {
   let database: onMysql.Database
   let source: DataSource
   beforeAll(async () => {
@@ -90,7 +91,7 @@ describe.skipIf(!mysqlUrl)('TypeORM on MariaDB', () => {
   })
 })
 
-const drivers = sqliteDrivers().filter((driver) => driver.name !== 'node:sqlite')
+const drivers = isOn('sqlite') ? sqliteDrivers().filter((driver) => driver.name !== 'node:sqlite') : []
 describe.each(drivers)('TypeORM on SQLite by $name', ({ name, open: openFile }) => {
   let database: onSqlite.Database
   let source: DataSource

@@ -1,78 +1,97 @@
 import type {} from 'vitest'
 import type { TestProject } from 'vitest/node'
+import { type Database, PROJECTS } from '../projects.js'
 import { startMariadb } from './mariadb-server.js'
+import { startMysql } from './mysql-server.js'
 import { type PostgresServer, startPostgres } from './postgres-server.js'
 
 declare module 'vitest' {
   interface ProvidedContext {
-    /** The newest PostgreSQL, or the one of DATABASE_URL. */
+    /** Databases that the current project runs on. */
+    databases: readonly Database[]
+    /** URL of the newest PostgreSQL, or DATABASE_URL. Empty in a project that does not run on PostgreSQL. */
     postgresUrl: string
-    /** The oldest supported PostgreSQL; null where it cannot be had. */
+    /** URL of the oldest supported PostgreSQL; null if that server is not available. */
     postgresOldestUrl: string | null
-    /** MariaDB, or the server of MYSQL_URL; null where it cannot be had. */
+    /** URL of the MySQL or MariaDB server of the project; null in other projects, or if the server is not available. */
     mysqlUrl: string | null
   }
 }
 
-type Stop = () => Promise<void>
-
-/** Starts the servers that all suites share. Take them by `inject('postgresUrl')` and `freshDatabase()`. */
-export default async function setup(project: TestProject): Promise<Stop> {
-  const started = await Promise.allSettled([providePostgres(project), provideMysql(project)])
-  const stops = started.flatMap((one) => (one.status === 'fulfilled' ? [one.value] : []))
-  const stop = async () => {
-    await Promise.all(stops.map((one) => one()))
-  }
-  const failed = started.find((one) => one.status === 'rejected')
-  if (!failed) return stop
-  await stop()
-  throw failed.reason
+interface Server {
+  readonly url: string
+  stop(): Promise<void>
 }
 
-async function providePostgres(project: TestProject): Promise<Stop> {
-  const given = process.env.DATABASE_URL
-  if (given) {
-    announce(
-      'PostgreSQL of DATABASE_URL; the suites for the oldest version are skipped (unset it to run them)',
-    )
-    project.provide('postgresUrl', given)
-    project.provide('postgresOldestUrl', null)
-    return async () => {}
-  }
-
-  const [newest, oldest] = await Promise.all([startPostgres(), startOldest()])
-  project.provide('postgresUrl', newest.url)
+/** Starts the servers that the files of the project share. Tests read the URLs with `inject()`. */
+export default async function setup(project: TestProject): Promise<() => Promise<void>> {
+  const databases = PROJECTS[project.name]?.databases ?? []
+  const onPostgres = databases.includes('postgres')
+  const [newest, oldest, mysql] = await Promise.all([
+    onPostgres ? share('newest PostgreSQL', newestPostgres) : null,
+    onPostgres ? share('oldest PostgreSQL', oldestPostgres) : null,
+    databases.includes('mysql') ? share(project.name, () => mysqlFamily(project.name)) : null,
+  ])
+  project.provide('databases', databases)
+  project.provide('postgresUrl', newest?.url ?? '')
   project.provide('postgresOldestUrl', oldest?.url ?? null)
-  return async () => {
-    await Promise.all([newest.stop(), oldest?.stop()])
-  }
+  project.provide('mysqlUrl', mysql?.url ?? null)
+  return stopAll
 }
 
-async function startOldest(): Promise<PostgresServer | undefined> {
-  try {
-    return await startPostgres({ version: 'oldest' })
-  } catch (error) {
-    if (process.env.CI) throw error
-    announce(`SKIPPED: suites for the oldest PostgreSQL. ${String(error)}. Install it to run them.`)
-    return undefined
-  }
+// ── servers are shared by all projects of a run ────────────────────────────────────────────────────────────
+
+/** Vitest loads this module once per project, so the servers are kept on the process. */
+const owner = globalThis as { aftercommitServers?: Map<string, Promise<Server | null>> }
+const shared = owner.aftercommitServers ?? new Map<string, Promise<Server | null>>()
+owner.aftercommitServers = shared
+
+function share(name: string, start: () => Promise<Server | null>): Promise<Server | null> {
+  const server = shared.get(name) ?? start()
+  shared.set(name, server)
+  return server
 }
 
-async function provideMysql(project: TestProject): Promise<Stop> {
-  const given = process.env.MYSQL_URL
-  if (given) {
-    project.provide('mysqlUrl', given)
-    return async () => {}
+/** Vitest tears projects down after all tests, so the first call may stop every server. */
+async function stopAll(): Promise<void> {
+  const servers = await Promise.allSettled(shared.values())
+  shared.clear()
+  await Promise.all(servers.map((started) => (started.status === 'fulfilled' ? started.value?.stop() : null)))
+}
+
+// ── which servers there are ────────────────────────────────────────────────────────────────────────────────
+
+async function newestPostgres(): Promise<Server> {
+  const url = process.env.DATABASE_URL
+  return url ? foreign(url) : startPostgres()
+}
+
+async function oldestPostgres(): Promise<PostgresServer | null> {
+  if (process.env.DATABASE_URL) {
+    announce('suites on the oldest PostgreSQL are skipped because DATABASE_URL is set; unset it to run them')
+    return null
   }
+  return orSkip('the oldest PostgreSQL', () => startPostgres({ version: 'oldest' }))
+}
+
+async function mysqlFamily(name: string): Promise<Server | null> {
+  const url = name === 'mysql' ? process.env.MYSQL_URL : process.env.MARIADB_URL
+  if (url) return foreign(url)
+  return name === 'mysql' ? orSkip('MySQL', () => startMysql()) : orSkip('MariaDB', () => startMariadb())
+}
+
+function foreign(url: string): Server {
+  return { url, stop: async () => {} }
+}
+
+/** Returns null, and says why, if the server cannot be started here. In CI, the failure fails the run. */
+async function orSkip<T>(title: string, start: () => Promise<T>): Promise<T | null> {
   try {
-    const server = await startMariadb()
-    project.provide('mysqlUrl', server.url)
-    return () => server.stop()
+    return await start()
   } catch (error) {
     if (process.env.CI) throw error
-    announce(`SKIPPED: suites for MySQL and MariaDB. ${String(error)}.`)
-    project.provide('mysqlUrl', null)
-    return async () => {}
+    announce(`SKIPPED: suites on ${title}. ${String(error)}`)
+    return null
   }
 }
 

@@ -5,6 +5,7 @@ import type { EventStore } from '../../../src/index.js'
 import { mysqlStore } from '../../../src/stores/mysql/index.js'
 import { postgresStore } from '../../../src/stores/postgres/index.js'
 import { sqliteStore } from '../../../src/stores/sqlite/index.js'
+import { isOn } from '../../support/databases.js'
 import { freshMysql } from '../../support/mariadb-server.js'
 import { sqliteDrivers, sqliteFolder } from '../../support/sqlite-drivers.js'
 import { afterwards, emptyDatabase, poolOn } from '../../support/trap-kit.js'
@@ -48,9 +49,9 @@ async function onSqlite(): Promise<World> {
 }
 
 const WORLDS: readonly (readonly [string, () => Promise<World>, boolean])[] = [
-  ['PostgreSQL', onPostgres, true],
-  ['MySQL', onMysql, inject('mysqlUrl') !== null],
-  ['SQLite', onSqlite, true],
+  ['PostgreSQL', onPostgres, isOn('postgres')],
+  ['MySQL', onMysql, isOn('mysql')],
+  ['SQLite', onSqlite, isOn('sqlite')],
 ]
 
 const instance = {

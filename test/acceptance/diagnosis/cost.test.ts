@@ -5,6 +5,7 @@ import { postgresStore } from '../../../src/stores/postgres/index.js'
 import { sqliteStore } from '../../../src/stores/sqlite/index.js'
 import { namesOf } from '../../../src/stores/sqlite/names.js'
 import { overviewStatements } from '../../../src/stores/sqlite/overview.js'
+import { isOn } from '../../support/databases.js'
 import { freshMysql } from '../../support/mariadb-server.js'
 import { sqliteDrivers, sqliteFolder } from '../../support/sqlite-drivers.js'
 import { afterwards, migratedDatabase, poolOn } from '../../support/trap-kit.js'
@@ -14,7 +15,7 @@ const PENDING = 20
 
 /** An overview looks at what is pending or dead. However much is done, it costs the same. */
 describe('an overview does not look at done rows', () => {
-  it('on PostgreSQL, also by statistics of a time when all was pending', async () => {
+  it.runIf(isOn('postgres'))('on PostgreSQL, also by statistics of a time when all was pending', async () => {
     const pool = poolOn(await migratedDatabase(), { max: 1 })
     const store = postgresStore(pool)
     await pool.query('alter table outbox_event set (autovacuum_enabled = off)')
@@ -41,7 +42,7 @@ describe('an overview does not look at done rows', () => {
     expect(after.blocks - before.blocks).toBeLessThan(PENDING * 4)
   })
 
-  it.skipIf(inject('mysqlUrl') === null)('on MySQL', async () => {
+  it.runIf(isOn('mysql'))('on MySQL', async () => {
     const database = await freshMysql(inject('mysqlUrl') ?? '')
     afterwards('drop the database', () => database.drop())
     const pool = createPool({ uri: database.url, connectionLimit: 1 })
@@ -63,7 +64,7 @@ describe('an overview does not look at done rows', () => {
     expect((await reads()) - before).toBeLessThan(PENDING * 20)
   })
 
-  it('on SQLite', async () => {
+  it.runIf(isOn('sqlite'))('on SQLite', async () => {
     const folder = sqliteFolder()
     afterwards('remove the folder', async () => folder.remove())
     const [driver] = sqliteDrivers()

@@ -47,7 +47,7 @@ async function follow(pool: Pool, advice: string | undefined): Promise<void> {
   for (const sql of statementsIn(advice)) await pool.query(sql)
 }
 
-describe.skipIf(inject('mysqlUrl') === null)('diagnosis of MySQL', () => {
+describe('diagnosis of MySQL', () => {
   let url: string
   let pool: Pool
   let store: ReturnType<typeof mysqlStore<Pool>>
@@ -148,7 +148,7 @@ describe.skipIf(inject('mysqlUrl') === null)('diagnosis of MySQL', () => {
 })
 
 /** Transactions are seen of the whole server, and its settings are everybody's. */
-describe.skipIf(inject('mysqlUrl') === null)('diagnosis of a MySQL server', () => {
+describe('diagnosis of a MySQL server', () => {
   let server: MariadbServer
   beforeAll(async () => {
     server = await startMariadb({

@@ -5,6 +5,8 @@ import type { EventStore } from '../../../src/store.js'
 import { mysqlStore } from '../../../src/stores/mysql/index.js'
 import { postgresStore } from '../../../src/stores/postgres/index.js'
 import { sqliteStore } from '../../../src/stores/sqlite/index.js'
+import type { Database } from '../../projects.js'
+import { isOn } from '../../support/databases.js'
 import { undocumentedIn } from '../../support/log-lines.js'
 import { freshMysql } from '../../support/mariadb-server.js'
 import { startProxy } from '../../support/proxy.js'
@@ -95,15 +97,15 @@ async function onSqlite({ open }: SqliteDriver): Promise<Place> {
   }
 }
 
-const PLACES: readonly (readonly [string, () => Promise<Place>, boolean?])[] = [
-  ['PostgreSQL by pg', onPg],
-  ['PostgreSQL by postgres.js', onPostgresJs],
-  ['MariaDB by mysql2', onMysql, inject('mysqlUrl') === null],
-  ...sqliteDrivers().map((driver) => [`SQLite by ${driver.name}`, () => onSqlite(driver)] as const),
+const PLACES: readonly (readonly [string, () => Promise<Place>, Database])[] = [
+  ['PostgreSQL by pg', onPg, 'postgres'],
+  ['PostgreSQL by postgres.js', onPostgresJs, 'postgres'],
+  ['MariaDB by mysql2', onMysql, 'mysql'],
+  ...sqliteDrivers().map((driver) => [`SQLite by ${driver.name}`, () => onSqlite(driver), 'sqlite'] as const),
 ]
 
-for (const [name, placeOf, isMissing = false] of PLACES) {
-  it.skipIf(isMissing)(
+for (const [name, placeOf, database] of PLACES) {
+  it.runIf(isOn(database))(
     `nothing of an event gets out in its whole life: ${name}`,
     { timeout: 60_000 },
     async () => {
