@@ -1,6 +1,7 @@
 import { differingTypes } from './core/differences.js'
 import { duration } from './core/duration.js'
-import { describeError, isClean, quoteText } from './core/text.js'
+import { isClean, quoteText } from './core/text.js'
+import { describeError } from './core/unknown.js'
 import type {
   EventStore,
   Finding,

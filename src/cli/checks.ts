@@ -1,5 +1,5 @@
 import fs from 'node:fs'
-import { describeError } from '../core/text.js'
+import { describeError } from '../core/unknown.js'
 import { ENVIRONMENT, optionsFromEnv } from '../outbox/environment.js'
 import type { Finding } from '../store.js'
 import { fileOf } from './database.js'

@@ -1,5 +1,5 @@
 import { type ParseArgsConfig, parseArgs } from 'node:util'
-import { describeError } from '../core/text.js'
+import { describeError } from '../core/unknown.js'
 import { UsageError } from './errors.js'
 import { nearest } from './nearest.js'
 import type { Terminal } from './terminal.js'

@@ -1,5 +1,5 @@
 import { AftercommitError } from '../core/errors.js'
-import { describeError } from '../core/text.js'
+import { describeError } from '../core/unknown.js'
 import { explainUrl, UsageError } from './errors.js'
 import { safe, withoutPasswords } from './text.js'
 

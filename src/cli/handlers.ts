@@ -2,7 +2,7 @@ import fs from 'node:fs'
 import path from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { AftercommitError } from '../core/errors.js'
-import { describeError } from '../core/text.js'
+import { describeError } from '../core/unknown.js'
 import type { Outbox } from '../outbox.js'
 import { UsageError } from './errors.js'
 

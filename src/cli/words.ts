@@ -1,5 +1,5 @@
 import { AftercommitError } from '../core/errors.js'
-import { describeError } from '../core/text.js'
+import { describeError } from '../core/unknown.js'
 
 /** `1 event`, `1,204 events`. */
 export function counted(count: number, what: string): string {

@@ -1,5 +1,5 @@
-import { causesOf } from './causes.js'
 import { AftercommitError } from './errors.js'
+import { causesOf } from './unknown.js'
 
 /** What a driver notes of an error that is no value of a row. */
 export const DRIVER_FIELDS = [

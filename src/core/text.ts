@@ -1,6 +1,4 @@
 const REPLACEMENT = '\ufffd'
-const MAX_MESSAGE = 4_000
-const MAX_NAME = 100
 
 /** Matches every character that may need care: controls (C0, DEL, C1) and any surrogate. Cheap first look. */
 const SUSPECT = /[^ -~\u00a0-\ud7ff\ue000-\uffff]/
@@ -39,50 +37,6 @@ export function quoteText(text: string, max = 80): string {
 /** Escapes what JSON.stringify leaves alone and terminals or headers do not take; the JSON text means the same. */
 export function escapeUnprintable(json: string): string {
   return json.replace(/[\u007f-\u009f\u2028\u2029]/g, escapeUnit)
-}
-
-/** Name and message of any thrown value, fit for a database column. Never throws, whatever was thrown. */
-export function describeError(thrown: unknown): { name: string; message: string } {
-  try {
-    if (typeof thrown !== 'object' || thrown === null) return description('NonError', String(thrown))
-    const name = stringProperty(thrown, 'name') ?? 'NonError'
-    return description(name, stringProperty(thrown, 'message') || fallbackMessage(thrown))
-  } catch {
-    return { name: 'NonError', message: 'a value was thrown that cannot be read' }
-  }
-}
-
-function description(name: string, message: string): { name: string; message: string } {
-  return { name: sanitizeText(name, MAX_NAME), message: sanitizeText(message, MAX_MESSAGE) }
-}
-
-function stringProperty(holder: object, key: string): string | undefined {
-  try {
-    const value: unknown = Reflect.get(holder, key)
-    return typeof value === 'string' ? value : undefined
-  } catch {
-    return undefined
-  }
-}
-
-/** For a thrown object without a message: its code and its inner errors (a refused connection), or its keys. */
-function fallbackMessage(thrown: object): string {
-  const parts: string[] = []
-  const code = stringProperty(thrown, 'code')
-  if (code !== undefined) parts.push(code)
-  if ('errors' in thrown && Array.isArray(thrown.errors)) {
-    for (const inner of thrown.errors.slice(0, 5)) parts.push(innerMessage(inner))
-  }
-  if (parts.length > 0) return parts.join('; ')
-  if (thrown instanceof Error) return ''
-  return `an object was thrown, with the keys: ${Object.keys(thrown).slice(0, 10).join(', ') || 'none'}`
-}
-
-/** One level only: errors may hold each other. */
-function innerMessage(inner: unknown): string {
-  return typeof inner === 'object' && inner !== null
-    ? (stringProperty(inner, 'message') ?? '')
-    : String(inner)
 }
 
 function isHighSurrogate(unit: number): boolean {

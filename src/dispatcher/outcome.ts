@@ -1,6 +1,7 @@
 import type { RetryPolicy } from '../core/backoff.js'
 import { AggregateHandlerError, HandlerGaveUpError, RetryAfter, Unrecoverable } from '../core/errors.js'
-import { describeError, sanitizeText } from '../core/text.js'
+import { sanitizeText } from '../core/text.js'
+import { describeError } from '../core/unknown.js'
 import type { Failure, Settlement } from '../store.js'
 import type { Delivery } from './delivery.js'
 import type { Registration } from './routing.js'

@@ -1,6 +1,7 @@
 import { EventEnvelope } from '../core/envelope.js'
 import { isMetadata, redacted } from '../core/metadata.js'
-import { describeError, escapeUnprintable, sanitizeText } from '../core/text.js'
+import { escapeUnprintable, sanitizeText } from '../core/text.js'
+import { describeError } from '../core/unknown.js'
 
 export type LogFields = Readonly<Record<string, unknown>>
 export type LogLevel = 'debug' | 'info' | 'warn' | 'error'

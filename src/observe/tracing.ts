@@ -1,5 +1,5 @@
 import type { EventEnvelope } from '../core/envelope.js'
-import { describeError } from '../core/text.js'
+import { describeError } from '../core/unknown.js'
 import { loggable, type Redact } from './logger.js'
 
 /** The W3C trace context of a span, as it travels with an event. */

@@ -1,6 +1,6 @@
 import type { Clock, Timer } from '../core/clock.js'
 import { known, whole } from '../core/settings.js'
-import { describeError } from '../core/text.js'
+import { describeError } from '../core/unknown.js'
 import type { Janitor } from '../poller/janitor.js'
 import type { LeaseKeeper } from '../poller/lease-keeper.js'
 import type { Poller } from '../poller/poller.js'

@@ -1,11 +1,11 @@
 import { currentTransaction } from '../ambient.js'
-import { causesOf } from '../core/causes.js'
 import {
   CommitUnknownError,
   InvalidSettingError,
   TransactionEndedError,
   TransactionRolledBackError,
 } from '../core/errors.js'
+import { causesOf } from '../core/unknown.js'
 import type { EventStore } from '../store.js'
 import {
   HostedClient,

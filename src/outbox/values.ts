@@ -1,6 +1,6 @@
-import { causesOf } from '../core/causes.js'
 import { AftercommitError } from '../core/errors.js'
 import { DRIVER_FIELDS, SHORTEST } from '../core/hide-values.js'
+import { causesOf } from '../core/unknown.js'
 import type { SqlValue } from '../transaction.js'
 
 const REFUSED = 'the database refused a statement of the outbox'

@@ -1,7 +1,7 @@
 import type { BusSettings } from '../../bus/settings.js'
 import type { ConsumeOptions, Consumption, OutgoingMessage, Transport } from '../../bus/transport.js'
-import { causesOf } from '../../core/causes.js'
 import { AftercommitError, BrokerUnavailableError } from '../../core/errors.js'
+import { causesOf } from '../../core/unknown.js'
 import { RabbitmqConsumption } from './consumption.js'
 import { type Connect, inTime, Link } from './link.js'
 import { burialOf, propertiesOf, routingKeyOf, shortened } from './message.js'

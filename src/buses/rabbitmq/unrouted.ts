@@ -1,6 +1,6 @@
-import { causesOf } from '../../core/causes.js'
 import type { Clock } from '../../core/clock.js'
 import { BrokerUnavailableError } from '../../core/errors.js'
+import { causesOf } from '../../core/unknown.js'
 import { type AmqpChannel, type AmqpConnection, type AmqpDelivery, inTime, type Link } from './link.js'
 import { incomingOf, resentOf, routingKeyOf } from './message.js'
 import { type Parcel, RETURNED } from './publisher.js'

@@ -1,5 +1,5 @@
-import { causesOf } from '../../core/causes.js'
 import { StoreNotMigratedError } from '../../core/errors.js'
+import { causesOf } from '../../core/unknown.js'
 import type { HostedClient } from '../../transaction.js'
 import { isMissing, isServerError, type Query } from './driver.js'
 

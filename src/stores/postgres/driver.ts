@@ -1,5 +1,5 @@
-import { causesOf } from '../../core/causes.js'
 import { AftercommitError, TransactionRolledBackError } from '../../core/errors.js'
+import { causesOf } from '../../core/unknown.js'
 import type { TransactionSession } from '../../transaction.js'
 
 /** A statement with bound parameters. Prepared under a name derived from its text, where the driver can. */

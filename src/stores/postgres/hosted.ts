@@ -1,5 +1,5 @@
-import { causesOf } from '../../core/causes.js'
 import { TransactionEndedError } from '../../core/errors.js'
+import { causesOf } from '../../core/unknown.js'
 import type { HostedClient } from '../../transaction.js'
 import { isServerError, type Query } from './driver.js'
 

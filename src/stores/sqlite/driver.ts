@@ -1,4 +1,4 @@
-import { causesOf } from '../../core/causes.js'
+import { causesOf } from '../../core/unknown.js'
 
 /** The part of a prepared statement that is used, of better-sqlite3, libsql and node:sqlite alike. */
 export interface SqliteStatement {

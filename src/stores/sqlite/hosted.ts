@@ -1,5 +1,5 @@
-import { causesOf } from '../../core/causes.js'
 import { StoreNotMigratedError, TransactionEndedError } from '../../core/errors.js'
+import { causesOf } from '../../core/unknown.js'
 import type { HostedClient, SqlValue } from '../../transaction.js'
 import type { Params, Row } from './driver.js'
 
