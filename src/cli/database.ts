@@ -95,7 +95,7 @@ const OPEN: Readonly<Record<Dialect, Open>> = {
   sqlite: openSqlite,
 }
 
-const CLOCK = 'select extract(epoch from clock_timestamp()) * 1000 as now'
+const CLOCK = 'select round(extract(epoch from clock_timestamp()) * 1000) as now'
 
 interface PgPool {
   query(sql: string): Promise<{ readonly rows: readonly Record<string, unknown>[] }>

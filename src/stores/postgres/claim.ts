@@ -8,7 +8,7 @@ import {
   type UnroutableRequest,
 } from '../../store.js'
 import { accepts, acceptsNames, filterParams, knownParams, nameParams } from './accepts.js'
-import { type Param, type Query, type Row, statement } from './driver.js'
+import { milliseconds, type Param, type Query, type Row, statement } from './driver.js'
 import type { Names } from './names.js'
 import type { Ranges } from './ranges.js'
 import { FRESH, ORDERED, rangeLock, TIMED } from './schema.js'
@@ -21,7 +21,7 @@ const SOME = ':some'
 /** What claimedRow() reads, in its order. What most rows have in common is left out: each value costs both sides. */
 export const EVENT_COLUMNS = `e.event_id, e.seq, e.event_type, nullif(e.aggregate_type, '${GLOBAL_AGGREGATE}') as aggregate_type,
   e.aggregate_id, e.tenant_id, e.ordering_key, nullif(e.version, 1) as version, e.payload::text as payload, encode(e.payload_bytes, 'base64') as payload_bytes,
-  e.headers::text as headers, e.metadata::text as metadata, date_part('epoch', e.occurred_at) * 1000 as occurred_at,
+  e.headers::text as headers, e.metadata::text as metadata, ${milliseconds('e.occurred_at')} as occurred_at,
   e.payload_size, nullif(e.attempts, 0) as attempts, e.handled_by::text as handled_by`
 
 /** What they are called behind a RETURNING, and the token. */
@@ -120,7 +120,7 @@ select null, ${high}, null, null,
   (select case when picked.n < $3::int and picked.n = picked.taken then 1 else 0 end
      from (select count(*) as n, count(*) filter (where ${within}) as taken from picked) picked),
   null, null, null, null,
-  (select date_part('epoch', available_at - now()) * 1000 from ${names.events}
+  (select ${milliseconds('available_at - now()')} from ${names.events}
     where ${TIMED} and available_at > now() and available_at < 'infinity' order by available_at limit 1),
   (select 1 from ${names.events} where ${ORDERED} order by ordering_key, seq limit 1),
   (select max(fresh_seq) from picked where ${within}), ${
@@ -246,7 +246,7 @@ export function claimedRow(row: Row, token: string): ClaimedRow {
     payloadBytes: bytes === null ? null : new Uint8Array(Buffer.from(bytes, 'base64')),
     headers: row[10] === null ? null : JSON.parse(row[10] as string),
     metadata: row[11] === null ? null : JSON.parse(row[11] as string),
-    occurredAtMs: Math.round(Number(row[12])),
+    occurredAtMs: Number(row[12]),
     payloadSize: Number(row[13]),
     seq: Number(row[1]),
     attempts: row[14] === null ? 0 : Number(row[14]),

@@ -16,7 +16,7 @@ import {
 } from '../../diagnosis.js'
 import type { EventStore, Finding } from '../../store.js'
 import { behindPooler } from './connections.js'
-import { answered, notify, type PostgresDriver, type Query, statement } from './driver.js'
+import { answered, milliseconds, notify, type PostgresDriver, type Query, statement } from './driver.js'
 import { longTransactionCheck } from './long-transactions.js'
 import type { Names } from './names.js'
 import { FRESH, indexesOf, migrationsFor, ORDERED, TIMED } from './schema.js'
@@ -42,7 +42,7 @@ export interface Subject {
 const server = statement(`
 select current_setting('server_version_num')::int / 10000, current_setting('server_version'),
   (pg_is_in_recovery() or current_setting('default_transaction_read_only')::boolean)::int`)
-const now = statement(`select date_part('epoch', clock_timestamp()) * 1000`)
+const now = statement(`select ${milliseconds('clock_timestamp()')}`)
 const tables = statement(
   `select name from unnest(string_to_array($1::text, ' ')) name where to_regclass(name) is null`,
 )
@@ -164,8 +164,8 @@ async function leaseTimes(
     where f.ordering_key = e.ordering_key and f.seq < e.seq and (f.status in (0, 2) or f.halts))`
   const sql = statement(`
 select count(*) filter (where locked_until < statement_timestamp()),
-  coalesce(date_part('epoch', statement_timestamp() - min(locked_until)), 0) * 1000,
-  coalesce(date_part('epoch', max(locked_until) - statement_timestamp()), 0) * 1000
+  coalesce(${milliseconds('statement_timestamp() - min(locked_until)')}, 0),
+  coalesce(${milliseconds('max(locked_until) - statement_timestamp()')}, 0)
   from (${part(FRESH)} union all ${part(TIMED)} union all ${part(`${ORDERED} and ${isFirst}`)}) found`)
   const [row = []] = await driver.query(sql, [lostMs])
   return {

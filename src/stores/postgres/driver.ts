@@ -94,6 +94,14 @@ export function ringBehindCommit(
   return { statement: statement(notifyWith(seq)), params: [channel] }
 }
 
+/**
+ * SQL for a time as milliseconds since 1970, or for the milliseconds of an interval. The value is a whole `numeric`: the
+ * server would round a floating-point number where `extra_float_digits` is negative.
+ */
+export function milliseconds(value: string): string {
+  return `round(extract(epoch from ${value}) * 1000)`
+}
+
 const statements = new Map<string, Statement>()
 
 /** The same text gives the same statement, so that drivers prepare it once per connection. */

@@ -1,7 +1,7 @@
 import type { EventFilter, EventRecord, EventStatusName, Failure, StoreStats } from '../../store.js'
 import { EventStatus } from '../../store.js'
 import { claimedRow, EVENT_COLUMNS } from './claim.js'
-import { type Param, type Query, statement } from './driver.js'
+import { milliseconds, type Param, type Query, statement } from './driver.js'
 import type { Names } from './names.js'
 import { DEAD, FRESH, ORDERED, TIMED } from './schema.js'
 
@@ -15,7 +15,6 @@ const FILTER = `($1::int is null or status = $1::int)
 
 /** `ranged`: the schema has ranges. */
 export function inspectStatements(names: Names, ranged: boolean) {
-  const epoch = (column: string) => `date_part('epoch', e.${column}) * 1000`
   // Of a row that was claimed with its range.
   const ofRange = (column: string) =>
     ranged
@@ -29,16 +28,18 @@ select (select count(*) from ${names.events} where ${FRESH})
     + (select count(*) from ${names.events} where ${TIMED} and available_at < 'infinity') + ordered.n,
   (select count(*) from ${names.events} where ${DEAD}),
   coalesce(sum(done), 0), coalesce(sum(failed), 0), coalesce(sum(dead), 0),
-  greatest(0, date_part('epoch', clock_timestamp() - least(ordered.due,
+  greatest(0, ${milliseconds(`clock_timestamp() - least(ordered.due,
     (select created_at from ${names.events} where ${FRESH} order by seq limit 1),
     (select available_at from ${names.events} where ${TIMED} and available_at < 'infinity'
-      order by available_at limit 1)))) * 1000
+      order by available_at limit 1))`)})
   from (select count(*) as n, min(available_at) as due from ${names.events} where ${ORDERED} and status in (0, 2)) ordered
     left join ${names.instances} on true group by ordered.n, ordered.due`),
     list: statement(`
 select ${EVENT_COLUMNS}, status, failures::text, last_error,
   coalesce(locked_by, ${ofRange('token')}),
-  date_part('epoch', coalesce(locked_until, ${ofRange('until')})) * 1000, date_part('epoch', case when isfinite(e.available_at) then e.available_at else e.created_at end) * 1000, ${epoch('created_at')}, ${epoch('done_at')}
+  ${milliseconds(`coalesce(locked_until, ${ofRange('until')})`)},
+  ${milliseconds('case when isfinite(e.available_at) then e.available_at else e.created_at end')},
+  ${milliseconds('e.created_at')}, ${milliseconds('e.done_at')}
   from ${names.events} e where ${FILTER}`),
     // One with an ordering key goes to its tail: in its place it would be handled beside its successors. One that halted
     // its key has kept them waiting.
@@ -111,5 +112,5 @@ function parsed<T>(text: unknown, otherwise: T): T {
 }
 
 function date(epochMs: unknown): Date | null {
-  return epochMs === null ? null : new Date(Math.round(Number(epochMs)))
+  return epochMs === null ? null : new Date(Number(epochMs))
 }

@@ -1,7 +1,7 @@
 import { duration } from '../../core/duration.js'
 import { quoteText } from '../../core/text.js'
 import { type Limits, ok, problem, shown, type Verdict, warning } from '../../diagnosis.js'
-import { type Query, type Row, statement } from './driver.js'
+import { milliseconds, type Query, type Row, statement } from './driver.js'
 
 /** Something that keeps vacuum from removing dead row versions, or may hold locks. */
 interface Holder {
@@ -15,14 +15,14 @@ const OLD_XIDS = 1_000_000
 
 const sessions = statement(`
 select pid, application_name, coalesce(state, backend_type),
-  date_part('epoch', clock_timestamp() - xact_start) * 1000
+  ${milliseconds('clock_timestamp() - xact_start')}
   from pg_stat_activity
  where datname = current_database() and pid <> pg_backend_pid() and state <> 'idle'
    and backend_type in ('client backend', 'background worker')
    and xact_start < clock_timestamp() - $1::float8 * interval '1 ms' order by xact_start limit 20`)
 
 const prepared = statement(`
-select quote_literal(gid), date_part('epoch', clock_timestamp() - prepared) * 1000 from pg_prepared_xacts
+select quote_literal(gid), ${milliseconds('clock_timestamp() - prepared')} from pg_prepared_xacts
  where database = current_database() and prepared < clock_timestamp() - $1::float8 * interval '1 ms'
  order by prepared limit 20`)
 

@@ -6,7 +6,7 @@ import {
 } from '../../store.js'
 import { accepts, filterParams } from './accepts.js'
 import { claimedRow, EVENT_COLUMNS, OUT, SIZE, SOLO } from './claim.js'
-import { type Query, type Row, statement } from './driver.js'
+import { milliseconds, type Query, type Row, statement } from './driver.js'
 import type { Names } from './names.js'
 import { ORDERED } from './schema.js'
 
@@ -104,7 +104,7 @@ select null, null, null, null, null, null,
   (select ordering_key from head
     where n = (select case when left_out is not null then left_out - 1 when taken >= $3::int or n >= ${MOST_KEYS} then n end
       from head, (select min(n) as left_out from budget where not ${within}) b order by n desc limit 1)),
-  null, null, null, null, null, (select date_part('epoch', min(due) - now()) * 1000 from head), null, null, null, null`),
+  null, null, null, null, null, (select ${milliseconds('min(due) - now()')} from head), null, null, null, null`),
   }
 }
 

@@ -1,6 +1,6 @@
 import { leasesByInstance, MOST_TYPES } from '../../diagnosis.js'
 import type { StoreOverview } from '../../store.js'
-import { type PostgresDriver, type Query, statement } from './driver.js'
+import { milliseconds, type PostgresDriver, type Query, statement } from './driver.js'
 import type { Names } from './names.js'
 import { FRESH, ORDERED, TIMED } from './schema.js'
 
@@ -26,7 +26,7 @@ with found as materialized (
   ) one group by event_type, holder
 )
 (select event_type, sum(n - dead), sum(dead),
-  coalesce(greatest(0, date_part('epoch', clock_timestamp() - min(due))) * 1000, 0)
+  coalesce(greatest(0, ${milliseconds('clock_timestamp() - min(due)')}), 0)
   from found group by event_type order by 2 desc, event_type limit ${MOST_TYPES})
 union all
 select holder, sum(n), null, null from found where holder is not null group by holder${
@@ -56,7 +56,7 @@ export async function overview<Client>(
       eventType: row[0] as string,
       pending: Number(row[1]),
       dead: Number(row[2]),
-      oldestLagMs: Math.round(Number(row[3])),
+      oldestLagMs: Number(row[3]),
     })),
     leases: leasesByInstance(leases.map((row) => [row[0] as string, Number(row[1])])),
   }

@@ -1,5 +1,5 @@
 import type { InstanceRecord, SeenInstance } from '../../store.js'
-import { type Query, statement } from './driver.js'
+import { milliseconds, type Query, statement } from './driver.js'
 import type { Names } from './names.js'
 
 /** Keeps the counters of instances that are long gone. */
@@ -20,7 +20,7 @@ on conflict (id) do update set handlers = excluded.handlers, accept = excluded.a
 select event_type from ${names.pauses} order by event_type`),
     seen: statement(`
 select id, host, pid, version, handlers::text, accept::text, done, failed, dead,
-  date_part('epoch', started_at) * 1000, date_part('epoch', last_seen_at) * 1000, date_part('epoch', stopped_at) * 1000
+  ${milliseconds('started_at')}, ${milliseconds('last_seen_at')}, ${milliseconds('stopped_at')}
   from ${names.instances}
  where last_seen_at > clock_timestamp() - $1::float8 * interval '1 ms' and id <> '${FORMER}' order by started_at, id`),
     prune: statement(`

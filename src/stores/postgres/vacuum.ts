@@ -1,6 +1,6 @@
 import { duration } from '../../core/duration.js'
 import { ok, problem, shown, some, type Verdict, warning } from '../../diagnosis.js'
-import { type Query, statement } from './driver.js'
+import { milliseconds, type Query, statement } from './driver.js'
 import type { Names } from './names.js'
 
 const MEGABYTE = 1_048_576
@@ -15,7 +15,7 @@ const LIMITS = {
 
 const table = statement(`
 select coalesce(s.n_live_tup, 0), coalesce(s.n_dead_tup, 0), pg_total_relation_size(c.oid),
-  date_part('epoch', clock_timestamp() - greatest(s.last_autovacuum, s.last_vacuum)) * 1000,
+  ${milliseconds('clock_timestamp() - greatest(s.last_autovacuum, s.last_vacuum)')},
   (current_setting('autovacuum')::boolean and current_setting('track_counts')::boolean)::int,
   (select count(*) from pg_options_to_table(c.reloptions)
     where option_name = 'autovacuum_enabled' and not option_value::boolean)

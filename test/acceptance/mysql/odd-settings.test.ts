@@ -7,7 +7,7 @@ import { freshMysql } from '../../support/mariadb-server.js'
 import { newWorld, onMysql, rowsOf } from './kit.js'
 
 const TABLES = ['outbox_event', 'outbox_event_instance', 'outbox_event_pause', 'outbox_event_inbox']
-const SESSION = `set time_zone = '-09:30', sql_mode = 'ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT,ONLY_FULL_GROUP_BY'`
+const SESSION = `set time_zone = '-09:30', sql_mode = 'ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT,ONLY_FULL_GROUP_BY', div_precision_increment = 0`
 
 /** Whatever the application has set, the whole suite holds. */
 describe.skipIf(inject('mysqlUrl') === null)('MySQL: a pool with odd settings', () => {
