@@ -281,7 +281,7 @@ export class Outbox<Client = unknown> implements EventPublisher, AsyncDisposable
       throw error instanceof TypeError ? unknownTransaction(error) : error
     })
     const { ids, pending } = await this.#machinery.publisher.append(client, events, rest)
-    this.#machinery.publisher.nudge(pending)
+    this.#machinery.publisher.writtenUntracked(pending)
     return ids
   }
 

@@ -27,7 +27,7 @@ export const COUNTERS: Readonly<Record<CounterName, MetricNames>> = {
   published: named(
     'messaging.client.sent.messages',
     'aftercommit_published_total',
-    'Events whose transaction has committed.',
+    'Events published, counted after the commit where the outbox tracks the transaction.',
     '{message}',
   ),
   hot_enqueued: named(

@@ -13,7 +13,7 @@ import type { Dispatcher } from '../dispatcher/dispatcher.js'
 import { eventFields } from '../dispatcher/invoke.js'
 import type { Routes } from '../dispatcher/routing.js'
 import type { Settler } from '../dispatcher/settler.js'
-import { type Logger, logs, type Redact } from '../observe/logger.js'
+import { type LogFields, type Logger, logs, type Redact } from '../observe/logger.js'
 import { type MetricsExporter, typeLabels } from '../observe/metrics.js'
 import { type Tracer, traced, tracedEvent, withTrace } from '../observe/tracing.js'
 import type { DebouncedDoorbell } from '../poller/doorbell.js'
@@ -68,6 +68,8 @@ export interface PublisherOptions<Client> {
 }
 
 const WARN_EVERY_MS = 10_000
+/** Marks the audit line of an event whose transaction may still be rolled back. */
+const UNOBSERVED: LogFields = { commit: 'unobserved' }
 
 /** publish → append, and after the commit → hot queue or doorbell. */
 export class Publisher<Client> {
@@ -236,9 +238,13 @@ export class Publisher<Client> {
     for (const one of pending) if (one.hot) this.#options.hot.cancel(one.event.payloadSize)
   }
 
-  /** A commit that nobody reports: looks for the row when it is likely to be there. */
-  nudge(pending: readonly Pending[]): void {
+  /**
+   * The rows are written in a transaction that the caller began and the outbox does not track. Its commit is never reported,
+   * so the audit line is written now and says so, and the poller looks for the rows when they are likely to be committed.
+   */
+  writtenUntracked(pending: readonly Pending[]): void {
     if (pending.length === 0) return
+    for (const { event } of pending) this.#audit(event, UNOBSERVED)
     const lowest = lowestOf(pending)
     const ordered = pending.some(isOrdered)
     for (const delay of [10, 100, 1_000]) {
@@ -298,10 +304,12 @@ export class Publisher<Client> {
     return false
   }
 
-  #audit(event: Announced): void {
+  #audit(event: Announced, remark?: LogFields): void {
     const { logger, metrics } = this.#options
     metrics?.count('published', 1, typeLabels(event.eventType))
-    if (logs(logger, 'info')) logger.info(eventFields(event), 'event published')
+    if (!logs(logger, 'info')) return
+    const fields = eventFields(event)
+    logger.info(remark === undefined ? fields : { ...fields, ...remark }, 'event published')
   }
 }
 
