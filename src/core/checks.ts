@@ -1,9 +1,14 @@
 import { InvalidEventError } from './errors.js'
 import { isClean, isWellFormed } from './text.js'
 
-const MAX_NAME = 255
-const MAX_METADATA = 1_024
-const MAX_HEADERS = 65_536
+/** Longest type, aggregate, tenant, ordering key or header name, in UTF-16 units. */
+export const MAX_NAME = 255
+/** Longest metadata value, in UTF-16 units. */
+export const MAX_METADATA = 1_024
+/** Names and values of all headers of one event, in UTF-16 units. */
+export const MAX_HEADERS = 65_536
+/** Longest delay of a first attempt: a hundred years. */
+export const MAX_DELAY_MS = 3_155_760_000_000
 const MAX_VERSION = 2_147_483_647
 /** RFC 3339 and MySQL know years of four digits only. */
 const MIN_TIME = Date.parse('0001-01-01T00:00:00.000Z')

@@ -6,7 +6,8 @@ declare const brand: unique symbol
 /** Names one event, everywhere. A plain string at run time and in JSON. */
 export type EventId = string & { readonly [brand]: 'EventId' }
 
-const MAX_LENGTH = 64
+/** Longest event id, in UTF-16 units. */
+export const MAX_EVENT_ID = 64
 const POOL_BYTES = 8_192
 const BYTES_PER_ID = 6
 const COUNTER_LIMIT = 2 ** 26
@@ -87,7 +88,7 @@ const HEX_DIGITS = '0123456789abcdef'
 function fromText(value: string): EventId {
   if (typeof value !== 'string') throw new InvalidEventIdError('is not a string')
   if (value === '') throw new InvalidEventIdError('is empty')
-  if (value.length > MAX_LENGTH) throw new InvalidEventIdError(`is longer than ${MAX_LENGTH} characters`)
+  if (value.length > MAX_EVENT_ID) throw new InvalidEventIdError(`is longer than ${MAX_EVENT_ID} characters`)
   if (!isClean(value)) throw new InvalidEventIdError('holds control characters or half a surrogate pair')
   return value as EventId
 }

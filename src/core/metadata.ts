@@ -15,7 +15,15 @@ export interface EventMetadata {
 /** Metadata as callers may write it: `undefined` is the same as absent. */
 export type MetadataInput = { readonly [Key in keyof EventMetadata]?: string | undefined }
 
-const FIELDS = ['correlationId', 'causationId', 'userId', 'traceId', 'traceparent', 'tracestate'] as const
+/** Fields that are kept of an event's metadata. */
+export const METADATA_FIELDS = [
+  'correlationId',
+  'causationId',
+  'userId',
+  'traceId',
+  'traceparent',
+  'tracestate',
+] as const
 const INSPECT = Symbol.for('nodejs.util.inspect.custom')
 
 class Metadata implements EventMetadata {
@@ -43,7 +51,7 @@ export const EMPTY_METADATA: EventMetadata = Object.freeze(new Metadata())
 export function createMetadata(input?: MetadataInput): EventMetadata {
   if (input === undefined) return EMPTY_METADATA
   if (input instanceof Metadata) return input
-  if (typeof input !== 'object' || input === null)
+  if (typeof input !== 'object' || input === null || Array.isArray(input))
     throw new InvalidEventError('metadata', 'it must be an object')
   return copyFields(input, checkMetadataText)
 }
@@ -60,7 +68,7 @@ export function mergeMetadata(
   changes: MetadataInput,
 ): EventMetadata {
   let merged: Record<string, unknown> | undefined
-  for (const field of FIELDS) {
+  for (const field of METADATA_FIELDS) {
     if (changes[field] === undefined) continue
     merged ??= { ...base }
     merged[field] = changes[field]
@@ -80,7 +88,7 @@ export function redacted(metadata: EventMetadata): EventMetadata {
 function copyFields(input: MetadataInput, check: (field: string, value: string) => string): EventMetadata {
   const copy: { -readonly [Key in keyof EventMetadata]: string } = new Metadata()
   let isEmpty = true
-  for (const field of FIELDS) {
+  for (const field of METADATA_FIELDS) {
     const value = input[field]
     if (value === undefined || value === null) continue
     copy[field] = check(field, value)

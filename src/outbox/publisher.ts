@@ -1,6 +1,7 @@
 import { currentEvent } from '../ambient.js'
 import type { PublishOptions } from '../bus.js'
 import type { EventCatalog } from '../core/catalog.js'
+import { MAX_DELAY_MS } from '../core/checks.js'
 import type { Clock, Timer } from '../core/clock.js'
 import { hasNewId, type PublishableEvent, toEnvelope } from '../core/domain-event.js'
 import type { EventEnvelope } from '../core/envelope.js'
@@ -353,7 +354,7 @@ function checkedDelay(options: PublishOptions): number {
     return 0
   }
   if (delayMs === undefined) return 0
-  if (!Number.isFinite(delayMs) || delayMs < 0 || delayMs > 3_155_760_000_000) {
+  if (!Number.isFinite(delayMs) || delayMs < 0 || delayMs > MAX_DELAY_MS) {
     throw new InvalidSettingError('delayMs', 'must be a number of milliseconds from 0 to a hundred years')
   }
   return delayMs

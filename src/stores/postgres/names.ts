@@ -21,12 +21,24 @@ export interface Names {
   readonly publish: string
   /** Prefix of index names, unquoted. */
   readonly index: string
+  /** The `schema` option; null if the search_path of each connection decides. */
+  readonly schema: string | null
   readonly channel: string
 }
 
 export function namesOf(options: { schema?: string | undefined; table?: string | undefined }): Names {
   const table = checkedIdentifier('table', options.table ?? 'outbox_event')
-  const prefix = options.schema === undefined ? '' : `"${checkedIdentifier('schema', options.schema)}".`
+  const schema = options.schema === undefined ? null : checkedIdentifier('schema', options.schema)
+  return {
+    ...qualifiedNames(table, schema === null ? '' : `"${schema}".`),
+    index: table,
+    schema,
+    channel: schema === null ? table : `${schema}.${table}`.slice(0, 63),
+  }
+}
+
+/** Names of the tables, sequences and functions, each with this prefix in front of it. */
+export function qualifiedNames(table: string, prefix: string): Omit<Names, 'index' | 'schema' | 'channel'> {
   return {
     events: `${prefix}"${table}"`,
     sequence: `${prefix}"${table}_seq"`,
@@ -39,7 +51,5 @@ export function namesOf(options: { schema?: string | undefined; table?: string |
     rangesTaken: `${prefix}"${table}_ranges_taken"`,
     takeRange: `${prefix}"${table}_take_range"`,
     publish: `${prefix}"${publishRoutineOf(table)}"`,
-    index: table,
-    channel: options.schema === undefined ? table : `${options.schema}.${table}`.slice(0, 63),
   }
 }

@@ -1,6 +1,7 @@
 import { MAX_PAYLOAD_BYTES } from '../../core/payload-limits.js'
 import type { Migration } from '../../store.js'
 import { type PostgresDriver, type Query, statement } from './driver.js'
+import { functions } from './functions.js'
 import type { Names } from './names.js'
 
 /**
@@ -24,6 +25,7 @@ export function migrationsFor(names: Names): readonly Migration[] {
     { version: 1, name: 'events, instances, pauses and inbox', sql: tables(names) },
     { version: 2, name: 'publishing by SQL', sql: publishFunction(names) },
     { version: 3, name: 'claims by ranges', sql: ranges(names) },
+    { version: 4, name: 'functions with qualified names', sql: functions(names, FRESH) },
   ].map(({ version, name, sql }) => ({
     version,
     name,

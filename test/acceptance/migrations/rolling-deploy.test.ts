@@ -80,11 +80,12 @@ onEveryPostgres('a rolling deploy', (newWorld) => {
     const worker = await startWorker({ url: world.url, table }, { ...SETTINGS, release: old.folder })
     const release = newRelease(world.url, table)
     const { outbox } = release
-    expect((await outbox.store.pendingMigrations()).map(({ version }) => version)).toEqual([2, 3])
+    const missing = outbox.store.migrations().flatMap(({ version }) => (version > 1 ? [version] : []))
+    expect((await outbox.store.pendingMigrations()).map(({ version }) => version)).toEqual(missing)
     await outbox.start()
     await workTogether(release, worker, 'before')
     const [versions] = await Promise.all([outbox.migrate(), workTogether(release, worker, 'while')])
-    expect(versions).toEqual([2, 3])
+    expect(versions).toEqual(missing)
     await workTogether(release, worker, 'after')
     await world.pool.query(`select ${table}_publish('any.thing', event_id => 'by-sql')`)
     await until(() => [...release.handled, ...worker.ids('ended')].includes('by-sql'))
@@ -152,7 +153,7 @@ describe('migrations', () => {
       const table = `m_${randomBytes(6).toString('hex')}`
       const stores = Array.from({ length: 10 }, () => postgresStore(world.pool, { table }))
       const applied = await Promise.all(stores.map((store) => store.migrate()))
-      expect(applied.flat().sort()).toEqual([1, 2, 3])
+      expect(applied.flat().sort()).toEqual(stores[0]?.migrations().map(({ version }) => version))
       expect(await stores[0]?.pendingMigrations()).toEqual([])
     })
   })
