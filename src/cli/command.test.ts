@@ -107,6 +107,6 @@ describe('a complaint', () => {
   ])('about %s', (error, exitCode, start) => {
     const complaint = complaintOf(error)
     expect(complaint.exitCode).toBe(exitCode)
-    expect(complaint.line.startsWith(`aftercommit: ${start}`)).toBe(true)
+    expect(complaint.message.startsWith(start)).toBe(true)
   })
 })

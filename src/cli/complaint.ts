@@ -3,9 +3,12 @@ import { describeError } from '../core/unknown.js'
 import { explainUrl, UsageError } from './errors.js'
 import { safe, withoutPasswords } from './text.js'
 
+/** A failure as the command line reports it. */
 export interface Complaint {
-  /** One line, without a stack, which says what to do. */
-  readonly line: string
+  /** Stable across versions for errors of aftercommit. For other errors, the code of the driver, or `FAILED`. */
+  readonly code: string
+  /** Sentences on a single line, without a stack, that say what to do. */
+  readonly message: string
   readonly exitCode: 1 | 2
 }
 
@@ -23,9 +26,12 @@ export function complaintOf(thrown: unknown): Complaint {
   // Some drivers look at the URL only when they connect.
   const error = explainUrl('The database URL', thrown)
   const isUsage = error instanceof UsageError || isInvalidSetting(error) || isParseError(error)
-  const line = `aftercommit: ${safe(withoutPasswords(sentences(error, isUsage)).replace(/\s*[\r\n]\s*/g, ' '))}`
-  return { line, exitCode: isUsage ? 2 : 1 }
+  const message = safe(withoutPasswords(sentences(error, isUsage)).replace(/\s*[\r\n]\s*/g, ' '))
+  const code = isParseError(error) ? 'USAGE' : codeOf(error)
+  return { code: CODE.test(code) ? code : 'FAILED', message, exitCode: isUsage ? 2 : 1 }
 }
+
+const CODE = /^\w{1,100}$/
 
 function sentences(error: unknown, isUsage: boolean): string {
   const { name, message } = describeError(error)

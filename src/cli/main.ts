@@ -91,9 +91,9 @@ function interruption(): AbortSignal {
 }
 
 function complain(error: unknown, terminal: Terminal): number {
-  const { line, exitCode } = complaintOf(error)
-  terminal.say(line)
-  return exitCode
+  const complaint = complaintOf(error)
+  terminal.fail(complaint)
+  return complaint.exitCode
 }
 
 let isService = false
@@ -103,11 +103,14 @@ process.stdout.on('error', ({ code }: NodeJS.ErrnoException) =>
 )
 process.stderr.on('error', () => {})
 
-const terminal = new Terminal()
+const terminal = new Terminal(process.argv.slice(2))
 // Node would end without a word when nothing is left that could still happen.
 const unsettled = () => {
   if (process.exitCode !== undefined) return
-  terminal.say('aftercommit: It waits for what never comes. Does the function of the handlers file ever end?')
+  terminal.fail({
+    code: 'NEVER_SETTLED',
+    message: 'It waits for what never comes. Does the function of the handlers file ever end?',
+  })
   process.exitCode = 1
 }
 process.once('exit', unsettled)

@@ -3,7 +3,9 @@ import { AftercommitError, StoreNotMigratedError } from '../core/errors.js'
 import { jsonLogger, type Logger, withFields } from '../observe/logger.js'
 import type { EventStore } from '../store.js'
 import type { Call, Options } from './command.js'
+import { complaintOf } from './complaint.js'
 import { type Chosen, type Database, type Opening, openDatabase } from './database.js'
+import { InterruptedError } from './errors.js'
 import type { Terminal } from './terminal.js'
 
 /** Longer than any server takes that can be reached at all. */
@@ -28,7 +30,7 @@ export async function withDatabase<T>(
 ): Promise<T> {
   const database = await openDatabase(values, { connectMs: CONNECT_MS, ...opening })
   const interrupted = () => {
-    terminal.say('aftercommit: interrupted')
+    terminal.fail(complaintOf(new InterruptedError()))
     process.exit(1)
   }
   signal.addEventListener('abort', interrupted, { once: true })

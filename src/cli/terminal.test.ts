@@ -13,7 +13,7 @@ function open({ isTTY = false, columns = 0, env = {} }: Setting = {}) {
   const stream = () => Object.assign(new PassThrough(), { isTTY, columns })
   const streams = { stdin: stream(), stdout: stream(), stderr: stream(), env }
   const text = (name: 'stdout' | 'stderr') => String(streams[name].read() ?? '')
-  return { terminal: new Terminal(streams), stdin: streams.stdin, text }
+  return { terminal: new Terminal([], streams), stdin: streams.stdin, text }
 }
 
 describe('colour', () => {

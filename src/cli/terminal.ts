@@ -1,6 +1,7 @@
 import { createInterface } from 'node:readline/promises'
 import type { Readable, Writable } from 'node:stream'
 import { styleText } from 'node:util'
+import type { Complaint } from './complaint.js'
 import { UsageError } from './errors.js'
 import { cut, safe } from './text.js'
 
@@ -23,10 +24,13 @@ export interface TerminalStreams {
 export class Terminal {
   readonly #streams: TerminalStreams
   readonly #hasColour: boolean
+  readonly #isJson: boolean
   #progress: Progress | undefined
 
-  constructor(streams: TerminalStreams = { ...pick(process), env: process.env }) {
+  /** `args` are the arguments of the command line. They decide whether failures are printed as JSON as well. */
+  constructor(args: readonly string[], streams: TerminalStreams = { ...pick(process), env: process.env }) {
     this.#streams = streams
+    this.#isJson = wantsJson(args)
     const { stdout, env } = streams
     // https://no-color.org: any text that is not empty counts.
     this.#hasColour = stdout.isTTY === true && !env.NO_COLOR && env.TERM !== 'dumb'
@@ -72,6 +76,12 @@ export class Terminal {
     this.#progress?.hide()
     this.#streams.stderr.write(`${text}\n`)
     this.#progress?.draw()
+  }
+
+  /** Reports a failure as a line on standard error and, with `--json`, as `{"error":{code,message}}` on standard output. */
+  fail({ code, message }: Pick<Complaint, 'code' | 'message'>): void {
+    this.say(`aftercommit: ${message}`)
+    if (this.#isJson) this.printJson({ error: { code, message } })
   }
 
   /** How far long work is, on standard error of a terminal; nothing elsewhere. Without a total it counts. */
@@ -154,6 +164,13 @@ export class Progress {
     const full = Math.round(share * bar)
     return `${'█'.repeat(full)}${'░'.repeat(bar - full)} ${count}`
   }
+}
+
+/** Whether `--json` is among the options. The check works on arguments that cannot be parsed, too. */
+function wantsJson(args: readonly string[]): boolean {
+  const end = args.indexOf('--')
+  const options = end < 0 ? args : args.slice(0, end)
+  return options.some((arg) => arg === '--json' || arg.startsWith('--json='))
 }
 
 function pick({ stdin, stdout, stderr }: NodeJS.Process) {

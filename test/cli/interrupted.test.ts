@@ -33,6 +33,7 @@ afterAll(() => {
 
 const COMMANDS: readonly [args: string[], code: number][] = [
   [['list'], 1],
+  [['list', '--json'], 1],
   [['doctor'], 1],
   [['status'], 1],
   [['status', '--watch', '--json'], 1],
@@ -55,7 +56,8 @@ it.each(COMMANDS)(
     run.kill('SIGINT')
     const tooLate = new Promise((resolve) => setTimeout(resolve, 12_000, 'still there'))
     expect(await Promise.race([run.exit, tooLate])).toEqual({ code, signal: null })
-    expect(run.stdout).toBe('')
+    const failure = { error: { code: 'COMMAND_FAILED', message: 'interrupted' } }
+    expect(run.stdout).toBe(args.includes('--json') ? `${JSON.stringify(failure)}\n` : '')
     expect(run.stderr).toBe(code === 0 ? '' : 'aftercommit: interrupted\n')
   },
 )

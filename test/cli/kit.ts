@@ -40,13 +40,13 @@ export async function run([name = '', ...args]: readonly string[], url?: string)
   const output = { stdout: '', stderr: '' }
   for (const stream of ['stdout', 'stderr'] as const)
     streams[stream].setEncoding('utf8').on('data', (text: string) => (output[stream] += text))
-  const terminal = new Terminal(streams)
-  const complain = (error: unknown) => {
-    const { line, exitCode } = complaintOf(error)
-    terminal.say(line)
-    return exitCode
-  }
   const given = url === undefined ? args : [...args, '--database', url]
+  const terminal = new Terminal(given, streams)
+  const complain = (error: unknown) => {
+    const complaint = complaintOf(error)
+    terminal.fail(complaint)
+    return complaint.exitCode
+  }
   const work = async () =>
     (module[name] as Command).run(given, { terminal, signal: new AbortController().signal })
   const code = await work().catch(complain)

@@ -50,7 +50,6 @@ const REFUSALS: readonly [args: string[], code: number, line: RegExp][] = [
   [['list', '--limit', '0'], 2, /--limit must be a whole number from 1/],
   [['list', 'this'], 2, /Nobody knows what to do with 'this'/],
   [['list', '--table', 'a"b'], 2, /Invalid setting table/],
-  [['show', '--json=yes'], 2, /does not take an argument.* See --help/],
   [['show'], 2, /Which event\?/],
   [['prune', '--older-than', '7'], 2, /--older-than must be a number with its unit/],
   [['pause', 'order.*'], 2, /must be a definition or the name of one event type/],

@@ -230,6 +230,7 @@ describe('aftercommit status --watch without a terminal', () => {
     await run.prints(/\n/)
     proxy.refuse()
     await expect.poll(() => run.stderr, { timeout: 10_000 }).toMatch(/; trying again\n/)
+    await run.prints(/\n\{"error":\{"code":"\w+","message":"[^"]*; trying again"\}\}\n/)
     const before = run.stdout.length
     proxy.accept()
     await expect.poll(() => run.stdout.length, { timeout: 10_000 }).toBeGreaterThan(before)

@@ -1,4 +1,5 @@
 import { setTimeout as pause } from 'node:timers/promises'
+import { complaintOf } from '../complaint.js'
 import { unlessAborted, whenAborted } from '../ending.js'
 import { Screen } from '../screen.js'
 import type { Terminal } from '../terminal.js'
@@ -61,7 +62,8 @@ export async function watchPlain(options: WatchOptions, print: (look: Look) => v
       print(await observer.look())
       return true
     } catch (error) {
-      terminal.say(`aftercommit: ${new Date().toISOString()} ${troubleOf(error)}; trying again`)
+      const { code } = complaintOf(error)
+      terminal.fail({ code, message: `${new Date().toISOString()} ${troubleOf(error)}; trying again` })
       return false
     }
   })
