@@ -24,6 +24,7 @@ export {
   type ValidationIssue,
 } from './errors/event.js'
 export { InvalidSettingError, PoolTooSmallError, StoreNotMigratedError } from './errors/setup.js'
+export { SettlementRejectedError } from './errors/store.js'
 export {
   CommitUnknownError,
   NoActiveTransactionError,

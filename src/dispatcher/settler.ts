@@ -1,4 +1,5 @@
 import type { Clock, Timer } from '../core/clock.js'
+import { SettlementRejectedError } from '../core/errors.js'
 import { errorFields, type Logger } from '../observe/logger.js'
 import type { MetricsExporter } from '../observe/metrics.js'
 import type { EventStore, Settlement } from '../store.js'
@@ -13,14 +14,27 @@ const MANY = 20
 /** Workers pause while this many outcomes wait to be written. */
 const FULL = 2 * BATCH
 const RETRY_MS = [50, 200, 1_000, 2_000]
+/** Failures after which a batch is split. A rejection needs no outage to be over, so one further try is enough. */
 const FAILURES_OF_A_BATCH = 4
+const REJECTIONS_OF_A_BATCH = 2
+/** An outcome that failed alone is tried again after this time. Each further failure doubles the time. */
+const ASIDE_MS = 2_000
+const LONGEST_ASIDE_MS = 60_000
 
 interface Entry {
-  /** It failed alone: it is not taken into a batch with others any more. */
-  bad: boolean
   readonly settlement: Settlement
   /** Null for a lease that is given back without ever having been queued. */
   readonly delivery: Delivery | null
+  /** How often the outcome failed alone while the database worked. */
+  failures: number
+}
+
+/** Outcomes that are written with one statement. */
+interface Batch {
+  readonly entries: readonly Entry[]
+  failures: number
+  /** Whether the outcomes are the rest of a batch that was split. Such a batch is split at its next failure. */
+  readonly isPart: boolean
 }
 
 export interface SettlerOptions {
@@ -38,43 +52,57 @@ export interface SettlerOptions {
 /**
  * Writes outcomes in batches, one statement at a time. While the database cannot be reached they are kept and
  * tried again; the lease decides in the end whether they still count.
+ *
+ * A batch that keeps failing is halved until the outcome that fails is alone. That one is set aside, and tried again
+ * alone, so that it holds up no other.
  */
 export class Settler {
   readonly #options: SettlerOptions
   #entries: Entry[] = []
+  /** Batches to be tried again, the next one last. They come before `#entries`. */
+  #again: Batch[] = []
+  /** Outcomes that failed alone, each with the timer that brings it back. */
+  readonly #aside = new Map<Entry, Timer>()
   #writing: Promise<void> | null = null
   #timer: Timer | null = null
   /** It was set for what nothing waits for. */
   #isPatient = false
   /** How many outcomes the last statement had. */
   #wrote = 0
+  /** Statements that failed since the last one that did not, without those that the database rejected. */
   #failures = 0
-  /** How many of the next outcomes are written one at a time. */
-  #alone = 0
   /** The last statement failed. */
   #failed = false
   #closed = false
   #eager = 0
   #waiting: (() => void)[] = []
   #wakeRetry: (() => void) | null = null
+  #wakeFlush: (() => void) | null = null
 
   constructor(options: SettlerOptions) {
     this.#options = options
   }
 
   get full(): boolean {
-    return this.#entries.length >= FULL
+    let count = this.#entries.length
+    for (const { entries } of this.#again) count += entries.length
+    return count >= FULL
   }
 
   add(settlement: Settlement, delivery: Delivery | null): void {
-    this.#entries.push({ bad: false, settlement, delivery })
+    this.#entries.push({ settlement, delivery, failures: 0 })
     this.#schedule()
   }
 
   #schedule(): void {
-    if (this.#writing || this.#entries.length === 0) return
-    if (this.#entries.length >= BATCH || this.#eager > 0 || this.#isAwaited()) this.#write()
+    if (this.#writing || !this.#hasWork()) return
+    if (this.#again.length > 0 || this.#entries.length >= BATCH || this.#eager > 0 || this.#isAwaited())
+      this.#write()
     else this.#wait(this.#entries.at(-1)?.delivery?.source === 'hot' && this.#wrote >= MANY)
+  }
+
+  #hasWork(): boolean {
+    return this.#entries.length > 0 || this.#again.length > 0
   }
 
   #wait(patiently: boolean): void {
@@ -108,9 +136,11 @@ export class Settler {
 
   /** Writes now what is waiting. Resolves when nothing waits any more, or after `giveUp`. */
   async flush(): Promise<void> {
-    while (this.#entries.length > 0 || this.#writing) {
-      if (!this.#writing) this.#write()
-      await this.#writing
+    for (const entry of this.#aside.keys()) this.#bringBack(entry)
+    while (this.#hasWork() || this.#writing || this.#aside.size > 0) {
+      if (!this.#writing && this.#hasWork()) this.#write()
+      if (this.#writing) await this.#writing
+      else await new Promise<void>((resolve) => (this.#wakeFlush = resolve))
     }
   }
 
@@ -118,6 +148,11 @@ export class Settler {
   giveUp(): void {
     this.#closed = true
     this.#wakeRetry?.()
+    const dropped = [...this.#aside.keys()]
+    for (const timer of this.#aside.values()) timer.cancel()
+    this.#aside.clear()
+    this.#report(dropped, NONE)
+    this.#wakeFlush?.()
   }
 
   reopen(): void {
@@ -135,37 +170,49 @@ export class Settler {
   }
 
   async #writeAll(): Promise<void> {
-    while (this.#entries.length > 0) {
-      const batch = this.#nextBatch()
-      this.#wrote = batch.length
+    while (this.#hasWork()) {
+      const batch = this.#again.pop() ?? this.#nextBatch()
+      this.#wrote = batch.entries.length
       const started = this.#options.clock.monotonic()
-      const { store } = this.#options
       let settled: ReadonlySet<string>
       try {
-        const settlements = batch.map((entry) => entry.settlement)
-        settled = await store.settleIfLeased(settlements, this.#options.keepDone)
-        if (this.#failed) settled = await this.#withEarlier(settlements, settled)
-        this.#failed = false
+        const settlements = batch.entries.map((entry) => entry.settlement)
+        settled = await this.#settle(settlements, batch.failures > 0)
+        if (batch.failures > 0) settled = await this.#withEarlier(settlements, settled)
       } catch (error) {
-        this.#putBack(batch)
-        if (await this.#giveUpAfter(error)) return
+        if (await this.#hasGivenUp(error, batch)) return
         continue
       }
-      // While they go one by one a single failure is enough to know the bad one.
-      this.#failures = this.#alone > 0 || this.#entries.some((entry) => entry.bad) ? FAILURES_OF_A_BATCH : 0
+      this.#failed = false
+      this.#failures = 0
       this.#options.metrics?.duration('settle_ms', this.#options.clock.monotonic() - started)
-      this.#report(batch, settled)
+      this.#report(batch.entries, settled)
       // A small rest waits for company instead of costing a statement of its own.
-      if (this.#alone === 0 && this.#entries.length < BATCH && this.#eager === 0) return
+      if (this.#again.length === 0 && this.#entries.length < BATCH && this.#eager === 0) return
     }
   }
 
-  /** A batch that keeps failing is tried one by one, so that one bad outcome cannot hold up the others. */
-  #nextBatch(): Entry[] {
-    const bad = this.#entries.findIndex((entry) => entry.bad)
-    const most = this.#alone > 0 || bad === 0 ? 1 : bad > 0 ? Math.min(bad, BATCH) : BATCH
-    if (this.#alone > 0) this.#alone--
-    return this.#entries.splice(0, this.#distinct(most))
+  #nextBatch(): Batch {
+    const entries = this.#entries.splice(0, this.#distinct(BATCH))
+    return { entries, failures: 0, isPart: false }
+  }
+
+  /** An outcome that is rejected again although it is alone may have an error text that the database cannot store. */
+  async #settle(settlements: readonly Settlement[], again: boolean): Promise<ReadonlySet<string>> {
+    const { store, keepDone, logger } = this.#options
+    try {
+      return await store.settleIfLeased(settlements, keepDone)
+    } catch (error) {
+      const [only] = settlements
+      const isAlone = again && settlements.length === 1
+      if (!only || !isAlone || !(error instanceof SettlementRejectedError)) throw error
+      const replaced = withoutTexts(only, error.reason)
+      if (!replaced) throw error
+      const settled = await store.settleIfLeased([replaced], keepDone)
+      const fields = { event_id: only.eventId, reason: error.reason }
+      logger.warn(fields, 'the database rejected the error text of an event; the error text was replaced')
+      return settled
+    }
   }
 
   /** The answer names events, not claims: two outcomes of one event never go together. */
@@ -177,15 +224,48 @@ export class Settler {
     return ids.size
   }
 
-  #putBack(batch: Entry[]): void {
-    const [first] = batch
-    if (batch.length > 1 || !first || this.#failures < FAILURES_OF_A_BATCH) {
-      this.#entries = batch.concat(this.#entries)
-      if (this.#failures >= FAILURES_OF_A_BATCH) this.#alone = batch.length
+  /** Returns false when the batch was split, or its only outcome was set aside. */
+  #tryAgain(batch: Batch, error: unknown): boolean {
+    const { entries } = batch
+    const limit = error instanceof SettlementRejectedError ? REJECTIONS_OF_A_BATCH : FAILURES_OF_A_BATCH
+    if (++batch.failures < limit && !batch.isPart) {
+      this.#again.push(batch)
+      return true
+    }
+    const [only] = entries
+    const half = Math.ceil(entries.length / 2)
+    if (only && half === entries.length) this.#setAside(only, error)
+    else this.#again.push(partOf(entries.slice(half)), partOf(entries.slice(0, half)))
+    return false
+  }
+
+  #setAside(entry: Entry, error: unknown): void {
+    const { clock, logger } = this.#options
+    const isRejected = error instanceof SettlementRejectedError
+    if (isRejected && entry.failures === 0) {
+      const fields = { event_id: entry.settlement.eventId, reason: error.reason }
+      logger.warn(fields, 'the database rejected an outcome, will retry')
+    }
+    if (this.#closed) {
+      this.#report([entry], NONE)
       return
     }
-    first.bad = true
-    this.#entries.push(first)
+    const delay = Math.min(ASIDE_MS * 2 ** entry.failures, LONGEST_ASIDE_MS)
+    // During an outage the failure says nothing about this outcome.
+    if (isRejected || this.#failures === 0) entry.failures++
+    const bringBack = () => {
+      this.#bringBack(entry)
+      this.#write()
+      this.#wakeFlush?.()
+    }
+    this.#aside.set(entry, clock.setTimer(bringBack, delay))
+  }
+
+  /** The outcome is tried alone, and set aside again if it fails. */
+  #bringBack(entry: Entry): void {
+    this.#aside.get(entry)?.cancel()
+    this.#aside.delete(entry)
+    this.#again.unshift(partOf([entry]))
   }
 
   /** The statement before failed, perhaps after it was carried out: then the rows say what we were going to write. */
@@ -216,27 +296,51 @@ export class Settler {
     }
   }
 
-  /** Waits before the next try; true when there will be none. */
-  async #giveUpAfter(error: unknown): Promise<boolean> {
-    const first = !this.#failed
+  /** Waits before the next try. Returns true when there will be none. */
+  async #hasGivenUp(error: unknown, batch: Batch): Promise<boolean> {
+    const { logger } = this.#options
+    const isNews = !this.#failed && batch.entries.some((entry) => entry.failures === 0)
+    if (isNews) logger.warn(errorFields(error), 'outcomes could not be written; trying again')
     this.#failed = true
-    const delay = RETRY_MS[Math.min(this.#failures++, RETRY_MS.length - 1)] as number
-    if (first) this.#options.logger.warn(errorFields(error), 'outcomes could not be written; trying again')
-    if (!this.#closed) {
-      await new Promise<void>((resolve) => {
-        const timer = this.#options.clock.setTimer(resolve, delay)
-        this.#wakeRetry = () => {
-          timer.cancel()
-          resolve()
-        }
-      })
-      this.#wakeRetry = null
+    const isSame = this.#tryAgain(batch, error)
+    if (error instanceof SettlementRejectedError) {
+      // The database works. What it rejected by chance, it takes a moment later.
+      if (isSame) await this.#pause(RETRY_MS[0])
+      return false
     }
+    await this.#pause(RETRY_MS[Math.min(this.#failures++, RETRY_MS.length - 1)])
     if (!this.#closed) return false
-    const dropped = this.#entries
+    const dropped = this.#again.flatMap(({ entries }) => entries).concat(this.#entries)
+    this.#again = []
     this.#entries = []
     this.#failures = 0
-    this.#report(dropped, new Set())
+    this.#report(dropped, NONE)
     return true
   }
+
+  async #pause(delayMs: number | undefined): Promise<void> {
+    if (this.#closed) return
+    await new Promise<void>((resolve) => {
+      const timer = this.#options.clock.setTimer(resolve, delayMs ?? 0)
+      this.#wakeRetry = () => {
+        timer.cancel()
+        resolve()
+      }
+    })
+    this.#wakeRetry = null
+  }
+}
+
+const NONE: ReadonlySet<string> = new Set()
+
+function partOf(entries: readonly Entry[]): Batch {
+  return { entries, failures: 1, isPart: true }
+}
+
+/** The same outcome with a text that every database can store; undefined when the outcome has no text. */
+function withoutTexts(settlement: Settlement, reason: string): Settlement | undefined {
+  if (settlement.outcome !== 'retry' && settlement.outcome !== 'dead') return undefined
+  const error = `error text could not be stored: ${reason}`
+  const failures = settlement.failures.map(({ handler, instance }) => ({ handler, instance, message: error }))
+  return { ...settlement, error, failures }
 }

@@ -30,6 +30,7 @@ import * as claiming from './claim.js'
 import { Connection, inPool } from './connections.js'
 import * as diagnosing from './diagnose.js'
 import { type CoreConnection, type CorePool, ignore, type Query, refusedCommit } from './driver.js'
+import { settlementError } from './errors.js'
 import { hostedQuery, isOpen, serverErrorIn } from './hosted.js'
 import * as inboxes from './inbox.js'
 import * as inspecting from './inspect.js'
@@ -216,7 +217,10 @@ export class MysqlStore<Client> implements EventStore<Client> {
   }
 
   settleIfLeased(settlements: readonly Settlement[], keepDone: boolean) {
-    return settling.settleIfLeased(this.#sql.settles, this.#settles, settlements, keepDone)
+    const settled = settling.settleIfLeased(this.#sql.settles, this.#settles, settlements, keepDone)
+    return settled.catch((error) => {
+      throw settlementError(error)
+    })
   }
 
   renewIfLeased(claims: readonly Claim[], leaseMs: number) {

@@ -45,7 +45,7 @@ update ${names.events} e set
       select json_agg(f order by n) from (
         select f, n from (
           select value as f, row_number() over () as n from (
-            select value from json_array_elements(coalesce(e.failures, '[]'))
+            select value from json_array_elements(case when json_typeof(e.failures) = 'array' then e.failures else '[]' end)
             union all
             select json_build_object('at', clock_timestamp(), 'handler', value->'handler',
               'instance', value->'instance', 'message', value->'message')

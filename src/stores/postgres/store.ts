@@ -31,6 +31,7 @@ import { behindPooler, Connection } from './connections.js'
 import * as diagnosing from './diagnose.js'
 import { Doorbell } from './doorbell.js'
 import { isServerError, type PostgresDriver, type Query, refusedCommit } from './driver.js'
+import { settlementError } from './errors.js'
 import { hostedQuery, isSameTransaction, serverErrorIn } from './hosted.js'
 import { inboxStatements } from './inbox.js'
 import * as inspecting from './inspect.js'
@@ -244,7 +245,16 @@ export class PostgresStore<Client> implements EventStore<Client> {
   }
 
   settleIfLeased(settlements: readonly Settlement[], keepDone: boolean) {
-    return settling.settleIfLeased(this.#sql.settles, this.#settle, this.#ranges, settlements, keepDone)
+    const settled = settling.settleIfLeased(
+      this.#sql.settles,
+      this.#settle,
+      this.#ranges,
+      settlements,
+      keepDone,
+    )
+    return settled.catch((error) => {
+      throw settlementError(error)
+    })
   }
 
   renewIfLeased(claims: readonly Claim[], leaseMs: number) {

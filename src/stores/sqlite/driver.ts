@@ -155,7 +155,7 @@ export function sqliteErrorIn(error: unknown): unknown {
 }
 
 /** better-sqlite3 and libsql name the code, node:sqlite numbers it; its extensions are in the higher bits. */
-function hasCode(error: unknown, primary: number, name: string): boolean {
+export function hasCode(error: unknown, primary: number, name: string): boolean {
   if (typeof error !== 'object' || error === null) return false
   const { code, errcode } = error as { code?: unknown; errcode?: unknown }
   if (typeof errcode === 'number') return (errcode & 0xff) === primary

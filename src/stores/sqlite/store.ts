@@ -27,6 +27,7 @@ import * as claiming from './claim.js'
 import { Connections } from './connections.js'
 import * as diagnosing from './diagnose.js'
 import { connectionOf, isDiskFailure, type SqliteDatabase, sqliteErrorIn } from './driver.js'
+import { settlementError } from './errors.js'
 import { hostedStatements, isOpen, type Statements } from './hosted.js'
 import { inboxStatements } from './inbox.js'
 import * as inspecting from './inspect.js'
@@ -163,9 +164,12 @@ export class SqliteStore<Client extends SqliteDatabase> implements EventStore<Cl
   }
 
   settleIfLeased(settlements: readonly Settlement[], keepDone: boolean) {
-    return this.#connections.write((db) =>
+    const settled = this.#connections.write((db) =>
       settling.settleIfLeased(this.#sql.settles, db, settlements, keepDone),
     )
+    return settled.catch((error) => {
+      throw settlementError(error)
+    })
   }
 
   renewIfLeased(claims: readonly Claim[], leaseMs: number) {

@@ -1,0 +1,28 @@
+import { describe, it } from 'vitest'
+import { postgresStore } from '../../../src/stores/postgres/index.js'
+import { passesRefusedOutcome, type Rules, replacesRefusedText } from '../../support/rejected-outcomes.js'
+import { emptyDatabase, poolOn } from '../../support/trap-kit.js'
+
+async function world() {
+  const pool = poolOn(await emptyDatabase())
+  const constraint = (name: string, condition: string) =>
+    pool.query(`alter table outbox_event add constraint ${name} check (${condition})`)
+  const rules: Rules = {
+    refuseText: () => constraint('no_text', `last_error not like '%forbidden%'`),
+    refuseSettlement: (id) => constraint('no_settlement', `event_id <> '${id}' or status = 0`),
+    allowSettlement: () => pool.query('alter table outbox_event drop constraint no_settlement'),
+  }
+  return { store: postgresStore(pool), rules }
+}
+
+describe('PostgreSQL: an outcome that the database rejects', () => {
+  it('gets another error text when the database cannot store its own, and delays no other outcome', async () => {
+    const { store, rules } = await world()
+    await replacesRefusedText(store, rules, /error text could not be stored: SQLSTATE 23514$/)
+  })
+
+  it('delays no other outcome, and is written once the database takes it', async () => {
+    const { store, rules } = await world()
+    await passesRefusedOutcome(store, rules)
+  })
+})
