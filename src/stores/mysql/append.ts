@@ -11,6 +11,7 @@ import {
   type Query,
   survives,
 } from './driver.js'
+import { FOR_SHARE } from './locks.js'
 import type { Names } from './names.js'
 import { EXACT } from './schema.js'
 
@@ -59,7 +60,7 @@ select s.id, s.type, s.aggregate_type, s.aggregate_id, s.tenant_id, s.ordering_k
     bytes longtext ${EXACT} path '$.bytes', payload longtext ${EXACT} path '$.payload')) s
  /*M!100203 where ${INSIDE} */`,
     // Seen whatever the transaction's snapshot is.
-    existing: `select e.event_id ${mine} lock in share mode`,
+    existing: `select e.event_id ${mine} ${FOR_SHARE}`,
     present: `select e.event_id, e.seq ${mine}`,
     remove: `delete e ${mine}`,
   }

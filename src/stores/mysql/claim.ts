@@ -10,6 +10,7 @@ import { accepts, type Condition, knows, not } from './accepts.js'
 import { microseconds } from './append.js'
 import type { Connection } from './connections.js'
 import type { Param, Query, Row } from './driver.js'
+import { FOR_UPDATE } from './locks.js'
 import type { Names } from './names.js'
 import { listIn, objectIn } from './parse.js'
 import { EXACT, NEVER } from './schema.js'
@@ -75,7 +76,7 @@ select seq from ${events} force index (${index}_timed)
  where timed_at <= ${NOW} and ${suspect} and ${accept.sql} order by timed_at limit ?`,
     lost: `
 select e.seq, ${SIZE}, e.locked_by, e.fresh from ${seqs} ${bySeq}
- where e.status in (0, 2) and e.locked_until < ${NOW} for update skip locked`,
+ where e.status in (0, 2) and e.locked_until < ${NOW} ${FOR_UPDATE} skip locked`,
     staleFresh: (accept: Condition) => `
 select seq from ${events} force index (${index}_fresh) where fresh = 1 and ${stale} and ${accept.sql}
  order by seq limit ?`,
@@ -87,12 +88,12 @@ select seq from ${events} force index (${index}_timed) where timed_at <= ${NOW} 
 select seq from ${events} e force index (${index}_ordered)
  where pending_key > '' and status in (0, 2) and ${stale} and ${accept.sql}
    and seq = (select p.seq from ${events} p force index (${index}_ordered)
-               where p.pending_key = e.pending_key order by p.seq limit 1)
+               where p.pending_key = e.pending_key order by p.pending_key, p.seq limit 1)
  order by pending_key, seq limit ?`,
     free: `
 select e.seq, ${SIZE}, e.locked_by, e.fresh from ${seqs} ${bySeq}
  where e.status in (0, 2) and e.available_at <= ${NOW} and (e.locked_until is null or e.locked_until < ${NOW})
-   for update skip locked`,
+   ${FOR_UPDATE} skip locked`,
     // Highest seq drawn, ms to the next one due, whether a key has rows.
     summary: `
 select (select max(seq) from ${events}),

@@ -96,12 +96,13 @@ async function enginesOf({
   names: { index },
   database,
 }: Subject): Promise<Map<string, string | null>> {
+  const ours = ['', '_instance', '_pause', '_inbox', '_migration'].map((end) => `${index}${end}`)
   const { rows } = await query(
-    `select table_name, engine from information_schema.tables where ${inDatabase} and table_name like ?`,
-    [database ?? null, `${index.replaceAll('_', '\\_')}%`],
+    `select table_name, engine from information_schema.tables
+      where ${inDatabase} and lower(table_name) in (${ours.map(() => '?').join(', ')})`,
+    [database ?? null, ...ours.map((table) => table.toLowerCase())],
   )
   const engines = new Map(rows.map(([name, engine]) => [String(name).toLowerCase(), String(engine)]))
-  const ours = ['', '_instance', '_pause', '_inbox', '_migration'].map((end) => `${index}${end}`)
   return new Map(ours.map((table) => [table, engines.get(table.toLowerCase()) ?? null]))
 }
 
@@ -251,7 +252,7 @@ async function leaseTimes(query: Query, names: Names, { lostMs }: Limits): Promi
     and (e.locked_until > ${now} or (e.locked_until < ${before} and e.available_at <= ${now}
       and not exists (select 1 from ${pauses} p where p.event_type in (e.event_type, '*'))
       and (e.ordering_key is null or e.seq = (select f.seq from ${events} f force index (${index}_ordered)
-        where f.pending_key = e.ordering_key order by f.seq limit 1))))`,
+        where f.pending_key = e.ordering_key order by f.pending_key, f.seq limit 1))))`,
   )
   const { rows } = await query(`
 select coalesce(sum(locked_until < ${now}), 0),

@@ -3,6 +3,7 @@ import { EventStatus } from '../../store.js'
 import { IDS } from './append.js'
 import { claimedRow, EVENT_COLUMNS } from './claim.js'
 import type { Param, Query } from './driver.js'
+import { FOR_UPDATE } from './locks.js'
 import type { Names } from './names.js'
 import { isObject, listIn } from './parse.js'
 import { NEVER } from './schema.js'
@@ -41,7 +42,7 @@ select ${EVENT_COLUMNS}, e.status, e.failures, e.last_error, ${epochMs('e.locked
   from ${given ? byId : `${events} e`} where ${where} order by e.seq limit ?`,
     dead: (where: string, given: boolean) => `
 select e.event_id, if(e.halts, null, e.ordering_key) from ${given ? byId : `${events} e force index (${index}_timed)`}
- where e.timed_at = ${NEVER} and e.status = 3 and ${where} order by e.seq limit ? for update skip locked`,
+ where e.timed_at = ${NEVER} and e.status = 3 and ${where} order by e.seq limit ? ${FOR_UPDATE} skip locked`,
     retry: `update ${byId} set e.status = 2, e.attempts = 0, e.available_at = ${NOW}, e.halts = null`,
     // One with an ordering key goes to its tail: in its place it would be handled beside its successors. A new number
     // is drawn by an insert only, so the row is written anew.

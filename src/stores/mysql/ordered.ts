@@ -9,8 +9,8 @@ import { microseconds } from './append.js'
 import { type ClaimStatements, lease, SIZE, SOLO } from './claim.js'
 import type { Connection } from './connections.js'
 import type { Query } from './driver.js'
+import { FOR_UPDATE } from './locks.js'
 import type { Names } from './names.js'
-import { EXACT } from './schema.js'
 
 /** Keys that one claim looks at, however few of them it can take. */
 const MOST_KEYS = 1_000
@@ -58,8 +58,12 @@ export function orderedStatements({ events, index }: Names) {
   const ordered = `force index (${index}_ordered)`
   const takeable = (accept: Condition) =>
     `(status in (0, 2) and available_at <= ${NOW} and created_at <= ${NOW} - interval ? microsecond and ${accept.sql})`
-  const first = (key: string, more = '') =>
-    `(select z.seq from ${events} z ${ordered} where z.pending_key = ${key} ${more} order by z.seq limit 1)`
+  // Sorted by the whole index. With `order by z.seq` alone MySQL 9.7 reads and sorts all rows of the key.
+  const next = (key: string, more: string, limit: number) =>
+    `(select z.seq from ${events} z ${ordered} where z.pending_key = ${key} ${more}
+       order by z.pending_key, z.seq limit ${limit})`
+  const keys = (collation: string) =>
+    `json_table(?, '$[*]' columns (k varchar(255) character set utf8mb4 collate ${collation} path '$')) s`
   return {
     // What waits behind a first row is skipped in the index, or read there at least.
     heads: (accept: Condition) => `
@@ -71,18 +75,20 @@ select g.pending_key, case when locked_until >= ${NOW} then 0 when not ${takeabl
          group by pending_key order by pending_key limit ?) g
     straight_join ${events} e force index (primary) on e.seq = g.seq
  order by g.pending_key`,
-    // From row to row by the index, so that a long key costs no more than a short one.
+    // Reads the first rows of each key from the index, so that a long key costs no more than a short one. MariaDB has no
+    // LATERAL and goes from row to row.
     near: `
-with recursive near (k, n, seq) as (
-  select s.k, 1, ${first('s.k')} from json_table(?, '$[*]' columns (k varchar(255) ${EXACT} path '$')) s
+/*!80017 select z.seq, s.k from ${keys('utf8mb4_0900_bin')} join lateral ${next('s.k', '', LOOK_AHEAD)} z */
+/*M!100203 with recursive near (k, n, seq) as (
+  select s.k, 1, ${next('s.k', '', 1)} from ${keys('utf8mb4_nopad_bin')}
   union all
-  select near.k, near.n + 1, ${first('near.k', 'and z.seq > near.seq')} from near
+  select near.k, near.n + 1, ${next('near.k', 'and z.seq > near.seq', 1)} from near
    where near.n < ${LOOK_AHEAD} and near.seq is not null)
-select seq, k from near where seq is not null`,
+select seq, k from near where seq is not null */`,
     lock: (accept: Condition) => `
 select e.seq, e.pending_key, ${SIZE}, locked_by, locked_until >= ${NOW}, ${takeable(accept)}
   from json_table(?, '$[*]' columns (seq bigint unsigned path '$')) s straight_join ${events} e force index (primary) on e.seq = s.seq
- where e.pending_key is not null for update skip locked`,
+ where e.pending_key is not null ${FOR_UPDATE} skip locked`,
   }
 }
 

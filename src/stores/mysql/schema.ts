@@ -177,7 +177,7 @@ export async function migrate(pool: CorePool, names: Names): Promise<readonly nu
     // Without autocommit whoever had the connection before may have left a transaction there.
     await query('ROLLBACK')
     // In one database of the server each name is locked by itself; the lock's own name holds 64 characters.
-    const lock = `left(concat('aftercommit ', md5(concat(coalesce(database(), ''), ?))), 64)`
+    const lock = `left(concat('aftercommit ', sha2(concat(coalesce(database(), ''), ?), 256)), 64)`
     const { rows } = await query(`select get_lock(${lock}, ${LOCK_WAIT_S})`, [names.events])
     if (Number(rows[0]?.[0]) !== 1) throw new Error('another instance has been migrating for a minute')
     const missing = await pendingMigrations(query, names)

@@ -3,6 +3,7 @@ import type { Claim, Failure, Settlement } from '../../store.js'
 import { IDS, jsonText, microseconds } from './append.js'
 import type { Connection } from './connections.js'
 import type { Param, Query } from './driver.js'
+import { FOR_UPDATE } from './locks.js'
 import type { Names } from './names.js'
 import { isObject, listIn } from './parse.js'
 import { EXACT, NEVER } from './schema.js'
@@ -23,7 +24,7 @@ export function settleStatements({ events, index }: Names) {
   return {
     lock: `
 select e.event_id, e.locked_by, e.failures, timestampdiff(microsecond, '1970-01-01', ${NOW}) / 1000
-  from ${claims} where ${leased} for update`,
+  from ${claims} where ${leased} ${FOR_UPDATE}`,
     remove: `delete e from ${ids}`,
     done: `update ${ids} set ${DONE}`,
     removeIfLeased: `delete e from ${claims} where ${leased}`,
