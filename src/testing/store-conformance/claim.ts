@@ -85,6 +85,22 @@ export const claim: Theme = {
       assert.ok([false, 'unknown'].includes(await knows(10, 20)))
     })
 
+    test('takes a delayed row that came due within the requested time, and no row that came due before', async (h) => {
+      const delayed = event()
+      await h.append([{ event: delayed, delayMs: 1 }])
+      await h.elapse(200)
+      assert.deepEqual(await h.claimIds({ dueWithinMs: 100 }), [])
+      assert.deepEqual(await h.claimIds({ dueWithinMs: LONG_MS }), [delayed.eventId])
+    })
+
+    test('takes a retried row that came due within the requested time, and no row that came due before', async (h) => {
+      const [id] = await h.appendFree(1)
+      await h.settle([retry(await h.claimOne())])
+      await h.elapse(200)
+      assert.deepEqual(await h.claimIds({ dueWithinMs: 100 }), [])
+      assert.deepEqual(await h.claimIds({ dueWithinMs: LONG_MS }), [id])
+    })
+
     test('tells the highest seq drawn so far', async (h) => {
       const { seqs } = await h.append([{}, {}])
       const highest = Math.max(...seqs.values())
