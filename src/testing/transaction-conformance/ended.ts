@@ -124,6 +124,19 @@ export const ended: Theme = {
       await h.onlyHot()
     })
 
+    test('a transaction that the application committed by itself is not reported as rolled back', async (h) => {
+      const result = h.transaction(async (tx) => {
+        await h.publish('kept')
+        await h.world.execute(tx, 'COMMIT')
+      })
+      const code = await result.then(
+        () => 'none',
+        (error) => error.code,
+      )
+      assert.notEqual(code, 'TRANSACTION_ROLLED_BACK')
+      assert.deepEqual(await h.names(), ['kept'])
+    })
+
     test('marks are refused with a handle whose transaction has ended', async (h) => {
       const tx = await h.transaction(async (handle) => handle)
       await assert.rejects(h.transaction.store.markProcessed(tx, 'late', h.id()), isEnded)
