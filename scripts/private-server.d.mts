@@ -1,5 +1,23 @@
+/** Traits of one kind of server. scripts/private-server.mjs explains each of them. */
+export interface ServerTraits {
+  readonly title: string
+  readonly kind: string
+  readonly ready: string
+  readonly transient: RegExp
+  readonly hides: RegExp
+  readonly stopsBy: readonly NodeJS.Signals[]
+  readonly destroysBy: NodeJS.Signals
+}
+
 /** A server of the process's own, whatever its kind: a temporary folder, a free port, nothing left behind. */
-export interface PrivateServer extends AsyncDisposable {
+export abstract class PrivateServer implements AsyncDisposable {
+  constructor(traits: ServerTraits, options: { readonly port?: number })
+  /** Creates the data of the server. */
+  abstract initialise(): Promise<void>
+  /** Returns the program and its arguments for the current port. */
+  abstract command(): readonly [program: string, args: readonly string[]]
+  /** Initialises and starts the server. */
+  create(): Promise<this>
   readonly port: number
   /** The server; undefined when it is down. */
   readonly pid: number | undefined
@@ -13,6 +31,7 @@ export interface PrivateServer extends AsyncDisposable {
   kill(): Promise<void>
   /** Shuts down and deletes the data. Safe to call twice, and after `kill()`. */
   stop(): Promise<void>
+  [Symbol.asyncDispose](): Promise<void>
 }
 
 /** Below the range from which the kernel serves clients, so that a restart finds it free. */

@@ -9,6 +9,9 @@ import { setTimeout as sleep } from 'node:timers/promises'
 
 // ── they end with their owner, unless it is killed by SIGKILL ──────────────────────────────────────────────
 
+/** Characters of a server's output that are kept for error messages. */
+const LOG_LENGTH = 50_000
+
 const running = new Set()
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP']
 
@@ -107,7 +110,7 @@ export class PrivateServer {
   #fixedPort
   #child // the server, once it is ready
   #newest // the process started last, ready or not
-  #log = []
+  #log = '' // what the server printed last
 
   constructor(traits, { user, port }) {
     this.#traits = traits
@@ -123,7 +126,7 @@ export class PrivateServer {
   }
 
   get log() {
-    return this.#log.join('\n')
+    return this.#log
   }
 
   /** Makes its data and starts it; when that fails nothing remains. */
@@ -154,7 +157,7 @@ export class PrivateServer {
   }
 
   async #launch() {
-    this.#log = []
+    this.#log = ''
     const child = this.spawn(...this.command())
     const ready = new Promise((resolve) => {
       for (const stream of [child.stdout, child.stderr]) {
@@ -193,16 +196,16 @@ export class PrivateServer {
       ...this.user,
     })
     this.#newest = child
-    child.on('error', (error) => this.#remember(String(error)))
+    child.on('error', (error) => this.#remember(`${error}\n`))
     for (const stream of [child.stdout, child.stderr]) {
-      stream.setEncoding('utf8').on('data', (text) => this.#remember(text.trimEnd()))
+      stream.setEncoding('utf8').on('data', (text) => this.#remember(text))
     }
     return child
   }
 
+  /** The pieces are joined as they come: a server may print one line in several pieces. */
   #remember(text) {
-    this.#log.push(text)
-    if (this.#log.length > 200) this.#log.splice(0, this.#log.length - 200)
+    this.#log = (this.#log + text).slice(-LOG_LENGTH)
   }
 
   async stop() {
