@@ -76,6 +76,31 @@ describe('stop', () => {
     expect(clock.timerCount).toBe(0)
   })
 
+  it('resolves only when the release of an abandoned event is written', async () => {
+    const write = gate()
+    let isHeld = false
+    const { outbox, clock, store } = world({}, (method) => {
+      if (method !== 'settleIfLeased') return undefined
+      isHeld = true
+      return write.opened
+    })
+    outbox.on('a', 'note', () => new Promise(() => {}))
+    await outbox.start()
+    await outbox.transaction((tx) => tx.publish({ type: 'a', eventId: 'x' }))
+    await clock.advance(10)
+    let ended = false
+    const stopping = outbox.stop().then(() => {
+      ended = true
+    })
+    await clock.advance(5_100)
+    expect(isHeld).toBe(true)
+    expect(ended).toBe(false)
+    write.open()
+    await clock.advance(0)
+    await stopping
+    expect((await store.list({ limit: 10 })).map((row) => row.lockedBy)).toEqual([null])
+  })
+
   it('gives up a handler after the drain timeout: its signal fires and its event is free', async () => {
     const { outbox, clock, store } = world()
     const reasons: unknown[] = []

@@ -116,6 +116,36 @@ describe('Poller and ordering keys', () => {
     await stop()
   })
 
+  it('tries the heads of keys whose process died one at a time, also when groups of other rows do no harm', async () => {
+    const { worker, clock, store, publish, publishOrdered, vanishWith, stop } = world({
+      dispatcher: { concurrency: 20 },
+    })
+    const keys = ['k', 'l', 'm', 'n', 'o', 'p']
+    await publishOrdered(1, ...keys)
+    const accept = { names: [], versions: [], prefixes: [''] }
+    await store.claimOrdered({
+      ...{ token: 'gone:1', leaseMs: 100, accept, keys: 10, runLength: 8, limit: 100, maxBytes: 1e9 },
+      ...{ afterKey: '', suspects: 0, skipRecentMs: 0 },
+    })
+    await publish(60)
+    await vanishWith(60)
+    const handled: string[] = []
+    let running = 0
+    let most = 0
+    worker.on('a', 'note', async ({ orderingKey }) => {
+      if (orderingKey !== undefined) most = Math.max(most, ++running)
+      await new Promise<void>((resolve) => clock.setTimer(resolve, 50))
+      if (orderingKey === undefined) return
+      running--
+      handled.push(orderingKey)
+    })
+    await worker.start()
+    await clock.advance(60_000)
+    expect(handled.sort()).toEqual(keys)
+    expect(most).toBe(1)
+    await stop()
+  })
+
   it('goes on where it was after a claim of them has failed', async () => {
     let down = false
     const { worker, clock, publishOrdered, stop } = world({}, (method) => {
