@@ -58,14 +58,14 @@ describe('the ambient event', () => {
         expect(currentEvent()).toBe(handled)
         runInTransaction(ONE, 'tx', () => expect(currentEvent()).toBe(handled))
       },
-      null,
+      undefined,
     )
     expect(currentEvent()).toBeUndefined()
   })
 
   it('hides the transaction of whoever caused it', () => {
     runInTransaction(ONE, 'of the publisher', () => {
-      runHandling(event(), () => expect(currentTransaction(ONE)).toBeUndefined(), null)
+      runHandling(event(), () => expect(currentTransaction(ONE)).toBeUndefined(), undefined)
       expect(currentTransaction(ONE)).toBe('of the publisher')
     })
   })
@@ -77,7 +77,7 @@ describe('captureContext', () => {
     runInTransaction(ONE, 'tx', () => {
       expect(outside(() => currentTransaction(ONE))).toBeUndefined()
       const inside = captureContext()
-      runHandling(event(), () => expect(inside(() => currentTransaction(ONE))).toBe('tx'), null)
+      runHandling(event(), () => expect(inside(() => currentTransaction(ONE))).toBe('tx'), undefined)
     })
   })
 

@@ -1,20 +1,30 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
 import type { EventEnvelope } from './core/envelope.js'
+import type { Logger } from './observe/logger.js'
 
 /** What surrounds the running code: the event being handled, and the open transaction of each outbox. */
 interface Ambient {
   readonly event: EventEnvelope | undefined
+  /** What the running handler was called with. */
+  readonly context: HandlingContext
   readonly owner: object | undefined
   readonly transaction: unknown
   readonly outer: Ambient | undefined
 }
+
+/** The logger of the call, with the ids of the event bound. */
+type HandlingContext = { readonly log: Logger } | undefined
 
 const storage = new AsyncLocalStorage<Ambient>()
 
 /** Runs inside a transaction of `owner`; another outbox does not see it. */
 export function runInTransaction<Tx, T>(owner: object, transaction: Tx, body: (transaction: Tx) => T): T {
   const outer = storage.getStore()
-  return storage.run({ event: outer?.event, owner, transaction, outer }, body, transaction)
+  return storage.run(
+    { event: outer?.event, context: outer?.context, owner, transaction, outer },
+    body,
+    transaction,
+  )
 }
 
 export function currentTransaction(owner: object): unknown {
@@ -23,17 +33,22 @@ export function currentTransaction(owner: object): unknown {
 }
 
 /** Runs a handler: it sees its event, and no transaction of whoever published it. */
-export function runHandling<Context, T>(
+export function runHandling<Context extends HandlingContext, T>(
   event: EventEnvelope,
   handle: (event: EventEnvelope, context: Context) => T,
   context: Context,
 ): T {
-  const ambient = { event, owner: undefined, transaction: undefined, outer: undefined }
+  const ambient = { event, context, owner: undefined, transaction: undefined, outer: undefined }
   return storage.run(ambient, handle, event, context)
 }
 
 export function currentEvent(): EventEnvelope | undefined {
   return storage.getStore()?.event
+}
+
+/** Logger of the handler call that surrounds the running code. */
+export function currentLog(): Logger | undefined {
+  return storage.getStore()?.context?.log
 }
 
 interface Inside {

@@ -1,7 +1,8 @@
 import { randomBytes } from 'node:crypto'
 import { hostname } from 'node:os'
 import { currentTransaction } from './ambient.js'
-import type { EventPublisher, PublishOptions } from './bus.js'
+import { checkEventHandler, checkTypes } from './bus/subscriptions.js'
+import type { EventBus, EventHandler, PublishOptions } from './bus.js'
 import { EventCatalog } from './core/catalog.js'
 import type { EventDefinition } from './core/define-event.js'
 import type { PublishableEvent } from './core/domain-event.js'
@@ -12,6 +13,7 @@ import {
   TransactionEndedError,
 } from './core/errors.js'
 import type { EventId } from './core/event-id.js'
+import { isA } from './core/unknown.js'
 import type { BatchFunction } from './dispatcher/batcher.js'
 import type { HandlerFunction, HandlerOptions, Registration } from './dispatcher/routing.js'
 import { DeadLetters } from './outbox/dead-letters.js'
@@ -42,7 +44,7 @@ export interface OutboxPublishOptions<Client> extends PublishOptions {
 }
 
 /** Publishes events with the caller's transaction and delivers them after its commit. */
-export class Outbox<Client = unknown> implements EventPublisher, AsyncDisposable {
+export class Outbox<Client = unknown> implements EventBus, AsyncDisposable {
   /** Unique for this process and object; rows it works on carry it. */
   readonly instanceId = randomBytes(6).toString('hex')
   readonly host = hostname()
@@ -132,6 +134,21 @@ export class Outbox<Client = unknown> implements EventPublisher, AsyncDisposable
     if (definition) this.catalog.add(definition)
     this.#register(registration)
     return this
+  }
+
+  /**
+   * Registers a handler that is an object, as `EventSubscriber` has it: a module that registers through this port runs on an
+   * outbox, on an InMemoryEventBus and on a broker. Equal to `on()` with the name of the handler.
+   */
+  subscribe<T>(type: string | EventDefinition<T>, handler: EventHandler<T>): void {
+    checkEventHandler(handler)
+    // As a method: the handler may be an instance of a class.
+    const handle: HandlerFunction<T> = (event) => handler.handle(event)
+    this.on(type as EventDefinition<T>, handler.name, handle)
+  }
+
+  subscribeAll(types: readonly (string | EventDefinition)[], handler: EventHandler): void {
+    for (const type of checkTypes(types)) this.subscribe(type, handler)
   }
 
   /**
@@ -278,7 +295,7 @@ export class Outbox<Client = unknown> implements EventPublisher, AsyncDisposable
     await this.store.ensureInTransaction(client).catch((error) => {
       // What is no client of the store at all lacks what is called on it.
       if (hosted) throw new TransactionEndedError()
-      throw error instanceof TypeError ? unknownTransaction(error) : error
+      throw isA(error, TypeError) ? unknownTransaction(error) : error
     })
     const { ids, pending } = await this.#machinery.publisher.append(client, events, rest)
     this.#machinery.publisher.writtenUntracked(pending)

@@ -12,7 +12,7 @@ class Broker extends InMemoryEventBus implements ConfirmingPublisher {
   readonly batches: string[][] = []
   refuses: (event: EventEnvelope) => boolean = () => false
 
-  async send(events: readonly EventEnvelope[]): Promise<readonly (unknown | null)[]> {
+  override async send(events: readonly EventEnvelope[]): Promise<readonly (unknown | null)[]> {
     this.batches.push(events.map((event) => event.eventId))
     if (this.isDown) return events.map(() => new BrokerUnavailableError('The broker', 'is down'))
     const taken = events.filter((event) => !this.refuses(event))
@@ -20,7 +20,7 @@ class Broker extends InMemoryEventBus implements ConfirmingPublisher {
     return events.map((event) => (this.refuses(event) ? new Error('too large') : null))
   }
 
-  async check(): Promise<void> {
+  override async check(): Promise<void> {
     this.checks++
     if (this.isDown) throw new Error('down')
   }

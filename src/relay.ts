@@ -2,8 +2,14 @@ import type { ConfirmingPublisher, EventPublisher } from './bus.js'
 import type { Clock, Timer } from './core/clock.js'
 import type { EventDefinition } from './core/define-event.js'
 import type { EventEnvelope } from './core/envelope.js'
-import { BrokerUnavailableError, InvalidSettingError } from './core/errors.js'
+import {
+  AftercommitError,
+  BrokerUnavailableError,
+  InvalidSettingError,
+  NotConfirmedError,
+} from './core/errors.js'
 import { known, needs, whole } from './core/settings.js'
+import { ignoreRejection, isA, read } from './core/unknown.js'
 import type { BatchFunction, BatchResults } from './dispatcher/batcher.js'
 import { NotStarted } from './dispatcher/outcome.js'
 import { errorFields, type Logger, type Redact } from './observe/logger.js'
@@ -152,10 +158,11 @@ export class Relay {
     const left: number[] = []
     which.forEach((at, index) => {
       const answer = answers[index]
-      if (answer instanceof BrokerUnavailableError) left.push(at)
-      else results[at] = answer ?? null
+      if (isA(answer, BrokerUnavailableError)) left.push(at)
+      // What a bus answers need not be an Error.
+      else results[at] = answer === null ? null : { status: 'rejected', reason: answer }
     })
-    if (left.length > 0) this.#begin(answers.find((one) => one instanceof BrokerUnavailableError))
+    if (left.length > 0) this.#begin(answers.find((one) => isA(one, BrokerUnavailableError)))
     else if (this.#downSince !== null) {
       this.#recovered()
       this.#logger.info({ handler: this.#tracing.name }, 'the broker is back: the relay goes on')
@@ -179,7 +186,8 @@ export class Relay {
         resolve(events.map(() => unknown))
       }
       this.#sending.add(leave)
-      void this.#traced(events).then((answers) => {
+      const sent = this.#traced(events).catch((error) => events.map(() => error ?? unanswered()))
+      void sent.then((answers) => {
         this.#sending.delete(leave)
         resolve(answers)
       })
@@ -196,14 +204,20 @@ export class Relay {
     )
   }
 
-  /** Never rejects. */
+  /** Returns one answer per event: null, or why the event was not published. Never rejects. */
   async #published(events: readonly EventEnvelope[]): Promise<readonly (unknown | null)[]> {
     try {
-      if (this.#bus.send) return await this.#bus.send(events)
+      if (this.#bus.send) return answersFor(events, await this.#bus.send(events))
       await this.#bus.publishAll(events)
       return events.map(() => null)
     } catch (error) {
-      return events.map(() => error)
+      if (isA(error, NotConfirmedError)) return answersIn(error, events)
+      if (this.#bus.send || events.length === 1 || isA(error, BrokerUnavailableError)) {
+        return events.map(() => error ?? unanswered())
+      }
+      // A failed `publishAll` does not say which event is the reason: each one is published on its own.
+      const answers = await Promise.all(events.map((event) => this.#published([event])))
+      return answers.flat()
     }
   }
 
@@ -281,6 +295,30 @@ export class Relay {
       return false
     }
   }
+}
+
+/** Reads the answers of a bus. An event without an answer is not confirmed. */
+function answersFor(events: readonly EventEnvelope[], answers: unknown): readonly (unknown | null)[] {
+  return events.map((_, at) => {
+    const answer = Array.isArray(answers) ? read(answers, at) : undefined
+    ignoreRejection(answer)
+    return answer === undefined ? unanswered() : answer
+  })
+}
+
+function answersIn(
+  { eventIds, errors }: NotConfirmedError,
+  events: readonly EventEnvelope[],
+): readonly (unknown | null)[] {
+  const byId = new Map(eventIds.map((id, at) => [id, errors[at]]))
+  return events.map(({ eventId }) => (byId.has(eventId) ? (byId.get(eventId) ?? unanswered()) : null))
+}
+
+function unanswered(): AftercommitError {
+  return new AftercommitError(
+    'NOT_CONFIRMED',
+    'The bus gave no answer for the event. Let its send() return null or an error for each event.',
+  )
 }
 
 /** The first that was not confirmed. */

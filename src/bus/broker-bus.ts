@@ -13,12 +13,13 @@ import {
 } from '../core/errors.js'
 import type { EventId } from '../core/event-id.js'
 import { hideValuesOf } from '../core/hide-values.js'
+import { isA } from '../core/unknown.js'
 import { traced, tracedEvent, withTrace } from '../observe/tracing.js'
 import { Consumer } from './consumer.js'
 import { messageOf } from './message.js'
 import type { BusSettings } from './settings.js'
-import { Subscriptions, type TypeOrDefinition } from './subscriptions.js'
-import type { Transport } from './transport.js'
+import { checkTypes, Subscriptions, type TypeOrDefinition } from './subscriptions.js'
+import type { OutgoingMessage, Transport } from './transport.js'
 
 const CHUNK = 1_000
 /** A broker that does not answer must not keep the process from ending. */
@@ -43,7 +44,7 @@ export class BrokerBus implements EventBus, ConfirmingPublisher, AsyncDisposable
     this.#transport = transport
     this.#settings = settings
     this.#catalog = new EventCatalog(settings.events)
-    this.#subscriptions = new Subscriptions(this.#catalog)
+    this.#subscriptions = new Subscriptions(this.#catalog, { keepsProgress: true })
   }
 
   /** Rejects with NotConfirmedError when the broker has not confirmed it in time. */
@@ -82,7 +83,7 @@ export class BrokerBus implements EventBus, ConfirmingPublisher, AsyncDisposable
     const answers: (unknown | null)[] = []
     for (let from = 0; from < events.length; from += CHUNK) {
       // After a failure the rest would overtake what comes again.
-      const [failed] = answers.filter((answer) => answer instanceof BrokerUnavailableError)
+      const [failed] = answers.filter((answer) => isA(answer, BrokerUnavailableError))
       const chunk = events.slice(from, from + CHUNK)
       answers.push(...(failed ? chunk.map(() => failed) : await this.#sendChunk(chunk)))
     }
@@ -106,7 +107,7 @@ export class BrokerBus implements EventBus, ConfirmingPublisher, AsyncDisposable
   }
 
   subscribeAll(types: readonly TypeOrDefinition[], handler: EventHandler): void {
-    for (const type of types) this.subscribe(type, handler)
+    for (const type of checkTypes(types)) this.subscribe(type, handler)
   }
 
   /** Starts consuming what is subscribed to. Safe to call twice; rejects when the broker cannot be used. */
@@ -179,13 +180,36 @@ export class BrokerBus implements EventBus, ConfirmingPublisher, AsyncDisposable
     return turn
   }
 
+  /** An event that cannot be converted to a message fails alone; the others are sent. */
   async #sendChunk(events: readonly EventEnvelope[]): Promise<readonly (unknown | null)[]> {
-    const messages = events.map((event) => messageOf(event, this.#settings.source))
+    const answers: (unknown | null)[] = []
+    const messages: OutgoingMessage[] = []
+    const sent: number[] = []
+    events.forEach((event, at) => {
+      try {
+        messages.push(messageOf(event, this.#settings.source))
+        sent.push(at)
+        answers.push(null)
+      } catch (error) {
+        answers.push(error)
+      }
+    })
+    const confirmed = messages.length === 0 ? [] : await this.#sendMessages(messages, events)
+    sent.forEach((at, index) => {
+      answers[at] = confirmed[index]
+    })
+    return answers
+  }
+
+  async #sendMessages(
+    messages: readonly OutgoingMessage[],
+    events: readonly EventEnvelope[],
+  ): Promise<readonly (unknown | null)[]> {
     let answers: readonly (unknown | null)[]
     try {
       answers = await this.#inTime(this.#transport.send(messages), 'has not confirmed in time')
     } catch (error) {
-      answers = events.map(() => error)
+      answers = messages.map(() => error)
     }
     const errors = new Set(answers.filter((answer) => answer !== null))
     // Some clients put the whole command into their errors, and so the payload.
@@ -198,7 +222,7 @@ export class BrokerBus implements EventBus, ConfirmingPublisher, AsyncDisposable
   async #isDown(errors: readonly unknown[]): Promise<boolean> {
     if (errors.length === 0) return false
     const isKnown = (error: unknown) =>
-      error instanceof BrokerUnavailableError || this.#transport.isUnavailable(error)
+      isA(error, BrokerUnavailableError) || this.#transport.isUnavailable(error)
     if (errors.some(isKnown)) return true
     return this.check().then(
       () => false,
@@ -207,7 +231,7 @@ export class BrokerBus implements EventBus, ConfirmingPublisher, AsyncDisposable
   }
 
   #unavailable(error: unknown): BrokerUnavailableError {
-    if (error instanceof BrokerUnavailableError) return error
+    if (isA(error, BrokerUnavailableError)) return error
     return new BrokerUnavailableError(
       this.#transport.broker,
       'cannot be reached, or takes nothing now',

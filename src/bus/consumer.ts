@@ -6,7 +6,7 @@ import { atMost, type Clock, type Timer } from '../core/clock.js'
 import { EventEnvelope } from '../core/envelope.js'
 import { RetryAfter, Unrecoverable } from '../core/errors.js'
 import { sanitizeText } from '../core/text.js'
-import { describeError } from '../core/unknown.js'
+import { describeError, ignoreRejection, isA } from '../core/unknown.js'
 import { errorFields, type Logger, loggable, type Redact } from '../observe/logger.js'
 import { type Tracer, traced, tracedEvent } from '../observe/tracing.js'
 import { Answers } from './answers.js'
@@ -95,6 +95,8 @@ export class Consumer {
     await this.#inTime(this.#consumption?.pause())
     for (const backoff of [...this.#backoffs]) backoff.end()
     await atMost(clock, drainTimeoutMs, Promise.all([...this.#held].map((held) => held.ended)))
+    for (const held of this.#held)
+      if (held.running) this.#notes.abandoned(held.event, held.running, held.attempts + 1)
     await this.#inTime(this.#answers?.release([...this.#held]))
     await this.#inTime(this.#answers?.flush())
     this.#answers?.close()
@@ -128,7 +130,7 @@ export class Consumer {
 
   #hold(held: Held): void {
     this.#remember(held)
-    if (held.handlers.length > 0) this.#lanes.enter(held, () => this.#finish(held))
+    if (held.handlers.length > 0) this.#lanes.enter(held, () => this.#handle(held))
     else {
       // The stream has more types than this group is interested in.
       this.#held.delete(held)
@@ -148,7 +150,17 @@ export class Consumer {
     held.ended = this.#bury(held, [], this.#textOf(error)).then(() => void this.#held.delete(held))
   }
 
-  /** Never rejects. */
+  /** Never rejects: after an unexpected error the message goes back to the broker, which delivers it again. */
+  async #handle(held: Held): Promise<void> {
+    try {
+      await this.#finish(held)
+    } catch (error) {
+      this.#notes.unexpected(held.event, error)
+      this.#held.delete(held)
+      await this.#answers?.release([held])
+    }
+  }
+
   async #finish(held: Held): Promise<void> {
     const { maxAttempts, maxDeliveries } = this.#options
     if (held.message.deliveries > maxDeliveries) {
@@ -162,7 +174,7 @@ export class Consumer {
     while (!this.#isOver(held)) {
       const failures = await this.#try(held)
       if (failures.length === 0) break
-      const isHopeless = failures.some(({ error }) => error instanceof Unrecoverable)
+      const isHopeless = failures.some(({ error }) => isA(error, Unrecoverable))
       if (held.attempts >= maxAttempts || isHopeless) {
         await this.#giveUp(held, failures)
         break
@@ -185,7 +197,7 @@ export class Consumer {
       if (this.#isOver(held)) return []
       const failures = await this.#callAll(held)
       if (failures.length === 0) this.#answers?.ack(held)
-      else if (failures.some(({ error }) => !(error instanceof RetryAfter))) held.attempts++
+      else if (failures.some(({ error }) => !isA(error, RetryAfter))) held.attempts++
       return failures
     } finally {
       this.#places.leave()
@@ -198,6 +210,7 @@ export class Consumer {
     for (const handler of held.handlers) {
       if (held.succeeded.has(handler.name)) continue
       const call = this.#notes.calling(held.event, handler.name, held.attempts + 1)
+      held.running = handler.name
       try {
         await this.#call(held, handler)
         held.succeeded.add(handler.name)
@@ -206,13 +219,15 @@ export class Consumer {
         failures.push({ handler: handler.name, error })
         call.failed(error)
       }
+      held.running = null
     }
     return failures
   }
 
   #call(held: Held, handler: EventHandler): unknown {
     const { tracer, redact, group, transport } = this.#options
-    const call = () => runHandling(held.event, (event) => handler.handle(event), undefined)
+    const context = this.#notes.contextOf(held.event, handler.name, held.attempts + 1)
+    const call = () => runHandling(held.event, (event) => handler.handle(event), context)
     if (tracer === undefined) return call()
     const about = { handler: handler.name, attempt: held.attempts + 1, group, broker: transport.broker }
     const plan = { operation: 'process', events: [tracedEvent(held.event)], ...about } as const
@@ -239,10 +254,11 @@ export class Consumer {
   #delayOf(held: Held, failures: readonly Failure[]): number {
     const { retryPolicy } = this.#options
     try {
-      const delays = failures.map(({ error }) =>
-        error instanceof RetryAfter ? error.delayMs : retryPolicy.delayMs(Math.max(1, held.attempts), error),
+      const delays = failures.map(({ error }): unknown =>
+        isA(error, RetryAfter) ? error.delayMs : retryPolicy.delayMs(Math.max(1, held.attempts), error),
       )
-      const longest = Math.max(0, ...delays)
+      delays.forEach(ignoreRejection)
+      const longest = Math.max(0, ...(delays as number[]))
       return Number.isFinite(longest) ? longest : LONGEST_BACKOFF_MS
     } catch {
       return LONGEST_BACKOFF_MS

@@ -15,6 +15,8 @@ export class Held {
   /** Another consumer may have it by now: it is not started, and not answered. */
   isLost = false
   isAnswered = false
+  /** Name of the handler whose call has begun and not ended. */
+  running: string | null = null
   /** Resolves when nothing more happens to it here. Never rejects. */
   ended: Promise<void> = Promise.resolve()
 

@@ -1,16 +1,32 @@
 import { contentTypeOf, fromAttributes, toTextAttributes } from '../core/cloud-event.js'
 import { binaryContent } from '../core/cloud-event-binary.js'
 import type { EventEnvelope } from '../core/envelope.js'
+import { InvalidEventError } from '../core/errors.js'
 import type { IncomingMessage, OutgoingMessage } from './transport.js'
 
+/** The latest time that a Date can hold, in milliseconds since 1970. */
+const LATEST_MS = 8.64e15
+
+/**
+ * Converts an event to a message. Throws InvalidEventError for a stored time that is no date, and for a stored value that
+ * is not text: the clients of brokers would fail for all messages that are sent together with it.
+ */
 export function messageOf(event: EventEnvelope, source: string | undefined): OutgoingMessage {
   const text = event.payloadText
+  if (!(Math.abs(event.occurredAtMs) <= LATEST_MS)) {
+    throw new InvalidEventError('occurredAt', 'it must be a valid date', { eventType: event.eventType })
+  }
+  const attributes = toTextAttributes(event, source)
+  for (const name in attributes) {
+    const type = typeof attributes[name]
+    if (type !== 'string') throw new InvalidEventError(name, `it must be a string, not ${type}`)
+  }
   return {
     id: event.eventId,
     type: event.eventType,
     key: event.orderingKey,
     contentType: contentTypeOf(event),
-    attributes: toTextAttributes(event, source),
+    attributes,
     body: text === null ? (event.payloadBytes ?? new Uint8Array()) : Buffer.from(text),
   }
 }

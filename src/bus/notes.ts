@@ -1,6 +1,6 @@
 import type { Clock } from '../core/clock.js'
 import type { EventEnvelope } from '../core/envelope.js'
-import { errorFields, type Logger, loggable, logs, type Redact } from '../observe/logger.js'
+import { errorFields, type Logger, loggable, logs, type Redact, withFields } from '../observe/logger.js'
 
 interface NoteOptions {
   readonly clock: Clock
@@ -33,6 +33,28 @@ export class Notes {
       failed: (error: unknown) =>
         logger.warn({ ...fields(), outcome: 'failed', ...errorFields(error, redact) }, 'handler failed'),
     }
+  }
+
+  /** Context of a handler call. Its logger is made when it is read first. */
+  contextOf(event: EventEnvelope, handler: string, attempt: number): { readonly log: Logger } {
+    const { logger } = this.#options
+    return {
+      get log() {
+        return withFields(logger, { ...fieldsOf(event), handler, attempt })
+      },
+    }
+  }
+
+  /** The drain timeout of a stop is over and the handler still runs. */
+  abandoned(event: EventEnvelope, handler: string, attempt: number): void {
+    const fields = { ...fieldsOf(event), handler, attempt }
+    this.#options.logger.warn(fields, 'handler still running after the drain timeout, message released')
+  }
+
+  /** An error that no handler threw. */
+  unexpected(event: EventEnvelope, error: unknown): void {
+    const fields = { ...fieldsOf(event), ...errorFields(error, this.#options.redact) }
+    this.#options.logger.error(fields, 'unexpected error in the consumer')
   }
 
   gaveUp(event: EventEnvelope, attempt: number, error: string): void {

@@ -12,27 +12,25 @@ const PATTERN = /^([^*]+\.)?\*$/
 /** Handlers by the types and patterns that they were subscribed with, in the order of registration. */
 export class Subscriptions {
   readonly #catalog: EventCatalog
+  readonly #keepsProgress: boolean
   readonly #all: { readonly route: string; readonly handler: EventHandler }[] = []
   readonly #found = new Map<string, readonly EventHandler[]>()
 
-  constructor(catalog: EventCatalog) {
+  /** `keepsProgress`: the names of handlers say which of them have succeeded, so an event may reach a name only once. */
+  constructor(catalog: EventCatalog, { keepsProgress }: { readonly keepsProgress: boolean }) {
     this.#catalog = catalog
+    this.#keepsProgress = keepsProgress
   }
 
-  /** Throws HandlerExistsError when an event could reach two handlers of that name. */
+  /** Throws HandlerExistsError when progress is kept by name and an event could reach two handlers of that name. */
   add(type: TypeOrDefinition, handler: EventHandler): void {
     const route = routeOf(type)
-    if (typeof handler?.handle !== 'function' || typeof handler.name !== 'string' || handler.name === '') {
-      throw new InvalidSettingError(
-        'handler',
-        "must have a name and a handle() function: { name: 'send-invoice', handle }",
-      )
-    }
-    const twin = this.#all.find(
+    checkEventHandler(handler)
+    const isTaken = this.#all.some(
       (other) =>
         other.handler.name === handler.name && (covers(other.route, route) || covers(route, other.route)),
     )
-    if (twin) throw new HandlerExistsError(handler.name, route)
+    if (this.#keepsProgress && isTaken) throw new HandlerExistsError(handler.name, route)
     // The catalog decodes the payload of a definition, so that the handler gets what it is typed for.
     if (typeof type !== 'string') this.#catalog.add(type)
     this.#all.push({ route, handler })
@@ -54,6 +52,19 @@ export class Subscriptions {
   routes(): readonly string[] {
     return [...new Set(this.#all.map(({ route }) => route))]
   }
+}
+
+export function checkEventHandler(handler: EventHandler<never>): void {
+  if (typeof handler?.handle === 'function' && typeof handler.name === 'string' && handler.name !== '') return
+  throw new InvalidSettingError(
+    'handler',
+    "must have a name and a handle() function: { name: 'send-invoice', handle }",
+  )
+}
+
+export function checkTypes(types: readonly TypeOrDefinition[]): readonly TypeOrDefinition[] {
+  if (Array.isArray(types)) return types
+  throw new InvalidSettingError('types', 'must be an array: subscribeAll([OrderPlaced, OrderPaid], handler)')
 }
 
 function routeOf(type: TypeOrDefinition): string {

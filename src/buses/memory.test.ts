@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { z } from 'zod'
+import { HOSTILE_VALUES } from '../../test/support/hostile-values.js'
 import type { EventHandler } from '../bus.js'
 import { defineEvent } from '../core/define-event.js'
 import type { EventEnvelope } from '../core/envelope.js'
@@ -7,9 +8,9 @@ import {
   AggregateHandlerError,
   DuplicateEventError,
   EventValidationError,
-  HandlerExistsError,
   InvalidPayloadError,
 } from '../core/errors.js'
+import { createTestOutbox } from '../testing/test-outbox.js'
 import { InMemoryEventBus } from './memory.js'
 
 const OrderPlaced = defineEvent('order.placed', {
@@ -80,11 +81,63 @@ describe('InMemoryEventBus: failures', () => {
     expect(bus.eventCount()).toBe(0)
   })
 
-  it('refuses a second handler of the same name for one type', () => {
+  it('names each failed handler with its error in the message', async () => {
     const bus = new InMemoryEventBus()
-    bus.subscribe('a', recorder('one', []))
-    expect(() => bus.subscribe('a', recorder('one', []))).toThrow(HandlerExistsError)
-    bus.subscribe('b', recorder('one', []))
+    const fails = (name: string, thrown: unknown) =>
+      bus.subscribe('a', { name, handle: () => Promise.reject(thrown) })
+    fails('mail', new Error('no connection'))
+    bus.subscribe('a', { name: 'audit', handle: () => {} })
+    fails('bill', new TypeError('total is missing'))
+    fails('bill', 'a text')
+    for (const [name, make] of Object.entries(HOSTILE_VALUES)) fails(name, make())
+    const error = await bus.publish({ type: 'a' }).catch((thrown: unknown) => thrown)
+    const count = 3 + Object.keys(HOSTILE_VALUES).length
+    expect((error as Error).message).toMatch(
+      new RegExp(
+        `^${count} handlers of "a" failed. mail: Error: no connection; bill: TypeError: total is missing; ` +
+          'bill: NonError: a text; a revoked proxy: NonError: .*; a revoked proxy of an error: ',
+      ),
+    )
+    expect((error as AggregateHandlerError).errors).toHaveLength(count)
+  })
+
+  it('lists a hundred failures, and says how many more there are', async () => {
+    const bus = new InMemoryEventBus()
+    for (let n = 1; n <= 120; n++) {
+      bus.subscribe('a', { name: `h${n}`, handle: () => Promise.reject(new Error('x'.repeat(10_000))) })
+    }
+    const { message } = (await bus.publish({ type: 'a' }).catch((thrown: unknown) => thrown)) as Error
+    expect(message).toMatch(/; h100: Error: x+; and 20 more$/)
+    expect(message.length).toBeLessThan(60_000)
+  })
+
+  it('names the failed handlers of an event in the last error of a relay, and fails no other event', async () => {
+    const outbox = createTestOutbox({ retry: { maxAttempts: 1 } })
+    const bus = new InMemoryEventBus()
+    const handle = (event: EventEnvelope) => {
+      if (event.payload === 2) throw new Error('no connection')
+    }
+    bus.subscribe('a', { name: 'mail', handle })
+    bus.subscribe('a', { name: 'bill', handle })
+    outbox.relay(bus)
+    const events = [1, 2, 3].map((payload) => ({ type: 'a', payload }))
+    await outbox.transaction((tx) => tx.publishAll(events))
+    await outbox.drain()
+    const rows = await outbox.records()
+    expect(rows.map(({ status }) => status)).toEqual(['DONE', 'DEAD', 'DONE'])
+    expect(rows[1]?.lastError).toBe(
+      'relay: AggregateHandlerError: 2 handlers of "a" failed. mail: Error: no connection; bill: Error: no connection',
+    )
+  })
+
+  it('accepts several handlers with the same name, and calls each of them', async () => {
+    const bus = new InMemoryEventBus()
+    const log: string[] = []
+    bus.subscribe('a', recorder('one', log))
+    bus.subscribe('a', recorder('one', log))
+    bus.subscribe('*', recorder('one', log))
+    await bus.publish({ type: 'a' })
+    expect(log).toEqual(['one a', 'one a', 'one a'])
   })
 })
 

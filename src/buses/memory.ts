@@ -1,11 +1,12 @@
-import { Subscriptions, type TypeOrDefinition } from '../bus/subscriptions.js'
-import type { EventBus, EventHandler, PublishOptions } from '../bus.js'
+import { checkTypes, Subscriptions, type TypeOrDefinition } from '../bus/subscriptions.js'
+import type { ConfirmingPublisher, EventBus, EventHandler, PublishOptions } from '../bus.js'
 import { EventCatalog } from '../core/catalog.js'
 import type { EventDefinition } from '../core/define-event.js'
 import { type PublishableEvent, toEnvelope } from '../core/domain-event.js'
 import type { EventEnvelope } from '../core/envelope.js'
 import { AggregateHandlerError, DuplicateEventError } from '../core/errors.js'
 import type { EventId } from '../core/event-id.js'
+import { isThenable } from '../core/unknown.js'
 
 /**
  * Delivers inside `publish`: every handler of the type runs, in the order of registration, one after the other;
@@ -13,7 +14,7 @@ import type { EventId } from '../core/event-id.js'
  * published, for assertions. Delays are not waited for, and an id may come twice, as from any broker, unless
  * `onDuplicate` is given.
  */
-export class InMemoryEventBus implements EventBus {
+export class InMemoryEventBus implements EventBus, ConfirmingPublisher {
   readonly #catalog: EventCatalog
   readonly #subscriptions: Subscriptions
   #published: EventEnvelope[] = []
@@ -21,7 +22,7 @@ export class InMemoryEventBus implements EventBus {
   /** Definitions that are given here, or subscribed to, validate and decode the events of their types. */
   constructor(events: Iterable<EventDefinition> = []) {
     this.#catalog = new EventCatalog(events)
-    this.#subscriptions = new Subscriptions(this.#catalog)
+    this.#subscriptions = new Subscriptions(this.#catalog, { keepsProgress: false })
   }
 
   async publish(event: PublishableEvent, options?: PublishOptions): Promise<EventId> {
@@ -37,13 +38,31 @@ export class InMemoryEventBus implements EventBus {
     return envelopes.map((envelope) => envelope.eventId)
   }
 
-  /** For a type, or a pattern: 'order.*', '*'. Throws HandlerExistsError when an event could reach two of that name. */
+  /** Publishes each event on its own, as a relay needs it: returns null or an error for each of them. */
+  async send(events: readonly EventEnvelope[]): Promise<readonly (unknown | null)[]> {
+    const answers: (unknown | null)[] = []
+    for (const event of events) {
+      const published = this.publish(event)
+      answers.push(
+        await published.then(
+          () => null,
+          (error: unknown) => error,
+        ),
+      )
+    }
+    return answers
+  }
+
+  /** The memory bus is always reachable. */
+  async check(): Promise<void> {}
+
+  /** Subscribes to a type, or to a pattern: 'order.*', '*'. Several handlers may have the same name. */
   subscribe<T>(type: string | EventDefinition<T>, handler: EventHandler<T>): void {
     this.#subscriptions.add(type as TypeOrDefinition, handler as EventHandler)
   }
 
   subscribeAll(types: readonly TypeOrDefinition[], handler: EventHandler): void {
-    for (const type of types) this.subscribe(type, handler)
+    for (const type of checkTypes(types)) this.subscribe(type, handler)
   }
 
   publishedEvents(): readonly EventEnvelope[] {
@@ -81,7 +100,7 @@ export class InMemoryEventBus implements EventBus {
       ? this.#withoutDuplicates(envelopes, options.onDuplicate)
       : envelopes
     for (const envelope of accepted) this.#published.push(envelope)
-    const errors: unknown[] = []
+    const failures: { handler: string; error: unknown }[] = []
     for (const envelope of accepted) {
       for (const handler of this.#subscriptions.of(envelope.eventType)) {
         // Awaiting only what needs it keeps delivery to plain functions synchronous.
@@ -89,13 +108,13 @@ export class InMemoryEventBus implements EventBus {
           const result = handler.handle(envelope)
           if (isThenable(result)) await result
         } catch (error) {
-          errors.push(error)
+          failures.push({ handler: handler.name, error })
         }
       }
     }
     const [first] = accepted
-    if (errors.length > 0)
-      throw new AggregateHandlerError(errors, accepted.length === 1 ? first?.eventType : undefined)
+    if (failures.length > 0)
+      throw new AggregateHandlerError(failures, accepted.length === 1 ? first?.eventType : undefined)
   }
 
   #withoutDuplicates(envelopes: readonly EventEnvelope[], onDuplicate: 'error' | 'ignore'): EventEnvelope[] {
@@ -118,8 +137,4 @@ function nameOf(type: TypeOrDefinition): string {
 
 function isOfType<T>(eventType: string): (event: EventEnvelope) => event is EventEnvelope<T> {
   return (event): event is EventEnvelope<T> => event.eventType === eventType
-}
-
-function isThenable(value: unknown): value is PromiseLike<unknown> {
-  return typeof value === 'object' && value !== null && 'then' in value && typeof value.then === 'function'
 }

@@ -28,7 +28,7 @@ const samples: errors.AftercommitError[] = [
   new errors.BatchResultError('h', 'returned a promise at position 2'),
   new errors.RetryAfter(1_000),
   new errors.Unrecoverable(),
-  new errors.AggregateHandlerError([new Error('x')]),
+  new errors.AggregateHandlerError([{ handler: 'h', error: new Error('x') }]),
   new errors.BrokerUnavailableError('Redis', 'does not answer'),
   new errors.NotConfirmedError('Redis', [{ eventId: 'e', error: new Error('x') }]),
 ]

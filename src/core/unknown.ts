@@ -20,8 +20,14 @@ export function read(value: unknown, key: PropertyKey): unknown {
   }
 }
 
+/** Any class, also one with a private constructor. */
+interface ClassOf<T> {
+  readonly prototype: T
+  [Symbol.hasInstance](value: unknown): boolean
+}
+
 /** Works like `instanceof`, but returns `false` when reading the prototype throws. */
-export function isA<T>(value: unknown, type: abstract new (...args: never[]) => T): value is T {
+export function isA<T>(value: unknown, type: ClassOf<T>): value is T {
   try {
     return value instanceof type
   } catch {

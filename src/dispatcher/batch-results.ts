@@ -1,38 +1,54 @@
 import { types } from 'node:util'
 import { BatchResultError } from '../core/errors.js'
+import { ignoreRejection, isA, isThenable, read } from '../core/unknown.js'
 
 /** For each event what became of it: an error, or what `Promise.allSettled` says; nothing when it went well. */
 export type BatchResults = readonly (Error | null | undefined | PromiseSettledResult<unknown>)[]
 
+/** Entries of a result with the wrong length whose rejections are handled. */
+const MAX_EXTRA = 10_000
+
 /** What went wrong with each event, null where nothing did. */
 export type BatchErrors = readonly ({ readonly thrown: unknown } | null)[]
 
-/** Throws BatchResultError when what went wrong cannot be told. */
+/**
+ * Reads what a batch handler returned. Throws BatchResultError when the result does not have one entry per event. An entry
+ * that is not a result fails its own event only.
+ */
 export function errorsOf(handler: string, results: unknown, count: number): BatchErrors {
   if (results === undefined) return Array.from({ length: count }, () => null)
   if (!Array.isArray(results)) throw new BatchResultError(handler, `returned ${kindOf(results)}`)
-  // Nobody waits for them, so nobody would hear them fail.
-  for (const entry of results) if (isPromise(entry)) Promise.resolve(entry).catch(() => {})
   if (results.length !== count) {
+    results.slice(0, MAX_EXTRA).forEach(ignoreRejection)
     throw new BatchResultError(handler, `returned ${results.length} entries for ${count} events`)
   }
-  return Array.from(results, (entry: unknown, at) => errorOf(handler, entry, at))
+  return Array.from({ length: count }, (_, at) => errorAt(handler, results, at))
+}
+
+function errorAt(
+  handler: string,
+  results: readonly unknown[],
+  at: number,
+): { readonly thrown: unknown } | null {
+  try {
+    return errorOf(handler, results[at], at)
+  } catch (thrown) {
+    return { thrown }
+  }
 }
 
 function errorOf(handler: string, entry: unknown, at: number): { readonly thrown: unknown } | null {
   if (entry === undefined || entry === null) return null
-  if (entry instanceof Error || types.isNativeError(entry)) return { thrown: entry }
-  const { status, reason } = entry as { status?: unknown; reason?: unknown }
-  if (!isPromise(entry) && status === 'fulfilled') return null
-  if (!isPromise(entry) && status === 'rejected') return { thrown: reason }
+  if (isA(entry, Error) || types.isNativeError(entry)) return { thrown: entry }
+  // No caller awaits a promise in the result.
+  ignoreRejection(entry)
+  const status = isThenable(entry) ? undefined : read(entry, 'status')
+  if (status === 'fulfilled') return null
+  if (status === 'rejected') return { thrown: (entry as PromiseRejectedResult).reason }
   throw new BatchResultError(handler, `returned ${kindOf(entry)} at position ${at}`)
-}
-
-function isPromise(value: unknown): value is PromiseLike<unknown> {
-  return typeof (value as { then?: unknown } | null | undefined)?.then === 'function'
 }
 
 function kindOf(value: unknown): string {
   if (value === null) return 'null'
-  return isPromise(value) ? 'a promise' : `a value of type ${typeof value}`
+  return isThenable(value) ? 'a promise' : `a value of type ${typeof value}`
 }

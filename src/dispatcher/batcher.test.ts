@@ -1,6 +1,7 @@
 import { runInNewContext } from 'node:vm'
 import { describe, expect, it } from 'vitest'
 import { delivery } from '../../test/support/dispatcher-world.js'
+import { HOSTILE_VALUES } from '../../test/support/hostile-values.js'
 import { currentEvent, runHandling } from '../ambient.js'
 import { EventEnvelope } from '../core/envelope.js'
 import { gate } from '../testing/store-conformance/fixtures.js'
@@ -223,11 +224,7 @@ describe('Batcher: results', () => {
     ['too many', [null, null, null, null], /returned 4 entries for 3 events/],
     ['no array', { secret: null }, /returned a value of type object/],
     ['a number', 4111, /returned a value of type number/],
-    ['a text', [null, 'secret', null], /returned a value of type string at position 1/],
-    ['a boolean', [true, true, true], /returned a value of type boolean at position 0/],
-    ['an object', [null, null, { secret: 1, status: 'secret' }], /a value of type object at position 2/],
     ['a promise', [null, Promise.resolve()], /returned 2 entries/],
-    ['promises', [null, null, Promise.resolve('secret')], /returned a promise at position 2/],
   ])('%s: all of them failed, with a word of what is wrong and no value', async (_, results, message) => {
     const { add, clock, ends } = world(() => results as BatchResults)
     add(...'abc')
@@ -238,6 +235,30 @@ describe('Batcher: results', () => {
     })
     expect(ends()).toEqual({ a: expected, b: expected, c: expected })
     expect(String((ends().a as Error).message)).not.toMatch(/secret|4111/)
+  })
+
+  it.each<[string, unknown, string]>([
+    ['a text', 'secret 4111', 'returned a value of type string at position 1.'],
+    ['a boolean', true, 'returned a value of type boolean at position 1.'],
+    ['an object', { secret: 1, status: 'secret' }, 'returned a value of type object at position 1.'],
+    ['a promise', Promise.resolve('secret'), 'returned a promise at position 1.'],
+  ])('an entry that is %s fails its own event only, without showing the value', async (_, entry, message) => {
+    const { add, clock, ends } = world(() => [null, entry, null] as BatchResults)
+    add(...'abc')
+    await clock.advance(0)
+    const failed = { code: 'BATCH_RESULT', message: expect.stringContaining(message) }
+    expect(ends()).toEqual({ a: 'done', b: expect.objectContaining(failed), c: 'done' })
+    expect(String((ends().b as Error).message)).not.toMatch(/secret|4111/)
+  })
+
+  it('entries that cannot be read fail their own events only', async () => {
+    for (const [name, make] of Object.entries(HOSTILE_VALUES)) {
+      const { add, clock, ends } = world(() => [null, make(), null] as BatchResults)
+      add(...'abc')
+      await clock.advance(0)
+      expect(Object.keys(ends()), name).toEqual(['a', 'b', 'c'])
+      expect([ends().a, ends().c], name).toEqual(['done', 'done'])
+    }
   })
 
   it('promises that fail are no unhandled rejections', async () => {

@@ -59,6 +59,7 @@ interface Waiting {
 /** Collects events and hands them to a handler together. Those of one key come one by one: each waits for the last. */
 export class Batcher implements Lane {
   readonly room: WaitingRoom
+  readonly name: string
   readonly #options: BatchOptions
   #world: BatchWorld | null = null
   readonly #inOwnContext = captureContext()
@@ -71,6 +72,7 @@ export class Batcher implements Lane {
 
   constructor(options: BatchOptions) {
     this.#options = options
+    this.name = options.name
     this.room = new WaitingRoom(Math.max(options.size, MOST_WAITING))
   }
 

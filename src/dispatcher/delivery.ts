@@ -1,4 +1,5 @@
 import type { EventEnvelope } from '../core/envelope.js'
+import type { Registration } from './routing.js'
 
 export interface DeliveryInit {
   readonly event: EventEnvelope
@@ -32,8 +33,12 @@ export class Delivery implements DeliveryInit {
   /** It keeps no worker while it waits in a lane; what it does elsewhere takes the place of one. */
   detached = false
   stuckReported = false
+  /** Handlers that the current attempt calls; null before the first call. */
+  handlers: readonly Registration[] | null = null
   /** Of several handlers those that have succeeded in this attempt. */
   succeeded: string[] | null = null
+  /** Of several handlers those that have failed in this attempt. */
+  failed: string[] | null = null
   /** The next event of its ordering key in the same claim: started when this one is done, otherwise given back. */
   next: Delivery | null = null
   #lost = false
@@ -83,6 +88,13 @@ export class Delivery implements DeliveryInit {
   isOfKey(keys: ReadonlySet<string>): boolean {
     const { orderingKey } = this.event
     return keys.size > 0 && orderingKey !== undefined && keys.has(orderingKey)
+  }
+
+  /** Handlers whose calls have begun and not ended. */
+  get runningHandlers(): readonly Registration[] {
+    const { handlers, succeeded, failed } = this
+    if (!this.running || handlers === null) return []
+    return handlers.filter(({ name }) => !succeeded?.includes(name) && !failed?.includes(name))
   }
 
   /** Somebody else may work on the event by now. */

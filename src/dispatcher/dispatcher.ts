@@ -1,7 +1,7 @@
 import type { RetryPolicy } from '../core/backoff.js'
 import type { Clock } from '../core/clock.js'
 import { ProcessDiedError, UnroutableEventError } from '../core/errors.js'
-import type { Logger, Redact } from '../observe/logger.js'
+import { errorFields, type Logger, type Redact } from '../observe/logger.js'
 import { type MetricsExporter, typeLabels } from '../observe/metrics.js'
 import type { Tracer } from '../observe/tracing.js'
 import type { Settlement } from '../store.js'
@@ -12,7 +12,7 @@ import type { Delivery } from './delivery.js'
 import { Gate } from './gate.js'
 import type { InFlight } from './in-flight.js'
 import { type Interceptor, runAfter, runBefore } from './interceptor.js'
-import { type CreateScope, noteHandled } from './invoke.js'
+import { type CreateScope, eventFields, noteHandled } from './invoke.js'
 import { combined, doneOf, type HandlerFailure, NotStarted, Outcomes, settlementOf } from './outcome.js'
 import type { Registration, Routes } from './routing.js'
 import type { Settler } from './settler.js'
@@ -74,6 +74,7 @@ export class Dispatcher {
       places: this.#places,
       isAwaited: () => !this.#paused && (options.hot.length > 0 || options.cold.length > 0),
       work: () => this.#work(),
+      onError: (error) => this.#unexpected(error),
     })
     const { clock, logger, inFlight, createScope, routes, tracer, redact } = options
     this.#calls = new Calls({
@@ -183,26 +184,48 @@ export class Dispatcher {
 
   async #work(): Promise<void> {
     const { settler } = this.#options
-    for (let delivery = this.#next(); delivery; delivery = this.#next()) {
-      if (this.#keepsNoWorker(delivery)) {
-        for (let one: Delivery | null = delivery; one; one = one.next) one.detached = true
-        void this.#follow(delivery)
-        // Quick handlers make room for the next.
-        await undefined
-      } else if (delivery.next) await this.#follow(delivery)
-      else {
-        const outcome = this.#begin(delivery)
-        if (outcome) this.#end(delivery, outcome instanceof Promise ? await outcome : outcome)
+    try {
+      for (let delivery = this.#next(); delivery; delivery = this.#next()) {
+        if (this.#keepsNoWorker(delivery)) {
+          for (let one: Delivery | null = delivery; one; one = one.next) one.detached = true
+          this.#follow(delivery).catch((error) => this.#unexpected(error))
+          // Quick handlers make room for the next.
+          await undefined
+        } else if (delivery.next) await this.#follow(delivery)
+        else {
+          let settlement: Settlement | null
+          try {
+            const outcome = this.#begin(delivery)
+            // Not by `instanceof Promise`: the application may have replaced the global one.
+            settlement = outcome === null || 'outcome' in outcome ? outcome : await outcome
+          } catch (error) {
+            settlement = this.#failed(delivery, error)
+          }
+          if (settlement) this.#end(delivery, settlement)
+        }
+        if (settler.full) await settler.whenRoom()
+        if (this.#places.isAwaited) break
       }
-      if (settler.full) await settler.whenRoom()
-      if (this.#places.isAwaited) break
+    } finally {
+      this.#workers.leave()
     }
-    this.#leave()
   }
 
-  #leave(): void {
-    this.#places.leave()
-    this.#workers.callNow()
+  /** Number of workers that can take events; `concurrency` unless workers have ended without leaving their place. */
+  get liveWorkers(): number {
+    return this.#options.concurrency - this.#workers.missing
+  }
+
+  /** Settles an event after an error that no handler threw, so that neither the event nor its worker is lost. */
+  #failed(delivery: Delivery, error: unknown): Settlement {
+    this.#unexpected(error, delivery)
+    return this.#outcomes.unexpected(delivery, error)
+  }
+
+  #unexpected(error: unknown, delivery?: Delivery): void {
+    const { logger, redact } = this.#options
+    const fields = { ...(delivery && eventFields(delivery.event)), ...errorFields(error, redact) }
+    logger.error(fields, 'unexpected error in the dispatcher')
   }
 
   /** A run: each event when the one before it is done. What is left after a failure, or finds no room, is given back. */
@@ -212,7 +235,12 @@ export class Dispatcher {
         for (const rest of one.run) this.#giveBack(rest)
         return
       }
-      const settlement: Settlement | null = await this.#begin(one)
+      let settlement: Settlement | null
+      try {
+        settlement = await this.#begin(one)
+      } catch (error) {
+        settlement = this.#failed(one, error)
+      }
       this.#admission.dismiss(one)
       if (settlement) this.#end(one, settlement)
       if (settlement?.outcome === 'done' && !one.lost && !this.#paused) continue
@@ -283,10 +311,12 @@ export class Dispatcher {
     const { routes, interceptors, onUnroutable } = this.#options
     const { event } = delivery
     if (delivery.unroutable) {
-      const failures = [{ handler: null, error: new UnroutableEventError(event.eventType) }]
-      return onUnroutable === 'dead'
-        ? this.#outcomes.dead(delivery, failures, [])
-        : this.#outcomes.unroutable(delivery, failures)
+      const error = new UnroutableEventError(event.eventType)
+      return this.#withoutHandlers(delivery, error, (failures) =>
+        onUnroutable === 'dead'
+          ? this.#outcomes.dead(delivery, failures, [])
+          : this.#outcomes.unroutable(delivery, failures),
+      )
     }
     const every = routes.handlersOf(event)
     if (every.length === 0) return settlementOf(delivery, { outcome: 'release', delayMs: 1_000 })
@@ -294,16 +324,41 @@ export class Dispatcher {
     if (handlers.length === 0 && delivery.attempts > 0 && isUnhandled(delivery, every)) {
       // Without a crash it was given up by settings that allowed more.
       if (!delivery.suspect) return this.#outcomes.succeeded(delivery, every, [])
+      // Interceptors do not see it: they may be what ended the process.
       return this.#outcomes.dead(delivery, [{ handler: null, error: new ProcessDiedError() }], [], 0)
     }
     try {
       if (handlers.some(wantsPayload)) event.decodePayload()
     } catch (error) {
-      return this.#outcomes.dead(delivery, [{ handler: null, error }], [])
+      return this.#withoutHandlers(delivery, error, (failures) => this.#outcomes.dead(delivery, failures, []))
     }
     return interceptors.length === 0 && handlers.length === 1 && every.length === 1
-      ? this.#single(handlers[0] as Registration, delivery)
+      ? this.#single(handlers, delivery)
       : this.#several(handlers, every, delivery)
+  }
+
+  /** An attempt that fails before any handler is called. Interceptors see it like any other attempt. */
+  #withoutHandlers(
+    delivery: Delivery,
+    error: unknown,
+    settle: (failures: readonly HandlerFailure[]) => Settlement,
+  ): Settlement | Promise<Settlement> {
+    const failures: HandlerFailure[] = [{ handler: null, error }]
+    return this.#options.interceptors.length === 0
+      ? settle(failures)
+      : this.#interceptedFailure(delivery, failures, settle)
+  }
+
+  async #interceptedFailure(
+    delivery: Delivery,
+    failures: HandlerFailure[],
+    settle: (failures: readonly HandlerFailure[]) => Settlement,
+  ): Promise<Settlement> {
+    if (!(await this.#calls.inPlace(delivery, () => this.#before(delivery, failures)))) {
+      return settlementOf(delivery, { outcome: 'release', delayMs: 0 })
+    }
+    await this.#after(delivery, failures)
+    return settle(failures)
   }
 
   async #several(
@@ -324,6 +379,7 @@ export class Dispatcher {
       // Interceptors take their time.
       const mayStart = interceptors.length === 0 || this.#mayStart(delivery)
       const run = mayStart ? (one: Registration) => this.#run(one, delivery) : notStarted
+      delivery.handlers = handlers
       const errors = await Promise.all(handlers.map(run))
       handlers.forEach(({ name }, at) => {
         const error = errors[at]
@@ -338,23 +394,43 @@ export class Dispatcher {
   }
 
   /** The common case without the arrays of the general one, and without a promise when the handler gives none. */
-  #single(handler: Registration, delivery: Delivery): Settlement | Promise<Settlement> {
-    const end = (error: unknown, succeeded: boolean): Settlement => {
-      noteHandled(this.#options, handler, delivery, error, succeeded)
-      if (succeeded) return doneOf(delivery)
-      return this.#outcomes.failed(delivery, [handler], [{ handler: handler.name, error }], [])
-    }
+  #single(handlers: readonly Registration[], delivery: Delivery): Settlement | Promise<Settlement> {
+    const handler = handlers[0] as Registration
+    delivery.handlers = handlers
     let result: unknown
     try {
       result = this.#calls.call(handler, delivery)
     } catch (error) {
-      return end(error, false)
+      return this.#singleEnd(handlers, delivery, error, false)
     }
-    if (result === undefined) return end(null, true)
-    return Promise.resolve(result).then(
-      () => end(null, true),
-      (error) => end(error, false),
-    )
+    if (result === undefined) return this.#singleEnd(handlers, delivery, null, true)
+    return this.#awaited(handlers, delivery, result)
+  }
+
+  /** `await` never calls a `then` that throws out of this function, unlike `result.then()`. */
+  async #awaited(
+    handlers: readonly Registration[],
+    delivery: Delivery,
+    result: unknown,
+  ): Promise<Settlement> {
+    try {
+      await result
+    } catch (error) {
+      return this.#singleEnd(handlers, delivery, error, false)
+    }
+    return this.#singleEnd(handlers, delivery, null, true)
+  }
+
+  #singleEnd(
+    handlers: readonly Registration[],
+    delivery: Delivery,
+    error: unknown,
+    succeeded: boolean,
+  ): Settlement {
+    const handler = handlers[0] as Registration
+    noteHandled(this.#options, handler, delivery, error, succeeded)
+    if (succeeded) return doneOf(delivery)
+    return this.#outcomes.failed(delivery, handlers, [{ handler: handler.name, error }], [])
   }
 
   /** Never rejects: what one handler throws does not stop the others. */
@@ -362,6 +438,8 @@ export class Dispatcher {
     try {
       await this.#calls.call(handler, delivery)
     } catch (thrown) {
+      delivery.failed ??= []
+      delivery.failed.push(handler.name)
       noteHandled(this.#options, handler, delivery, thrown, false)
       return { thrown }
     }

@@ -2,6 +2,7 @@ import { runHandling } from '../ambient.js'
 import type { Clock } from '../core/clock.js'
 import type { EventEnvelope } from '../core/envelope.js'
 import { HandlerTimeoutError } from '../core/errors.js'
+import { isA } from '../core/unknown.js'
 import { errorFields, type Logger, logs, type Redact, withFields } from '../observe/logger.js'
 import { handlerLabels, type MetricsExporter } from '../observe/metrics.js'
 import { type Tracer, traced, tracedEvent } from '../observe/tracing.js'
@@ -198,7 +199,7 @@ export function noteHandled(
   error: unknown,
   succeeded: boolean,
 ): void {
-  if (error instanceof NotStarted) return
+  if (!succeeded && isA(error, NotStarted)) return
   const { clock, logger, metrics, redact } = options
   if (metrics) {
     const labels = handlerLabels(delivery.event.eventType, handler.name, succeeded)

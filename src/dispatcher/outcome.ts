@@ -1,7 +1,7 @@
 import type { RetryPolicy } from '../core/backoff.js'
 import { AggregateHandlerError, HandlerGaveUpError, RetryAfter, Unrecoverable } from '../core/errors.js'
 import { sanitizeText } from '../core/text.js'
-import { describeError } from '../core/unknown.js'
+import { describeError, ignoreRejection, isA } from '../core/unknown.js'
 import type { Failure, Settlement } from '../store.js'
 import type { Delivery } from './delivery.js'
 import type { Registration } from './routing.js'
@@ -64,16 +64,16 @@ export class Outcomes {
     all: readonly HandlerFailure[],
     succeeded: readonly string[],
   ): Settlement {
-    const failures = all.filter((one) => !(one.error instanceof NotStarted))
+    const failures = all.filter((one) => !isA(one.error, NotStarted))
     if (failures.length === 0 && succeeded.length === 0) {
       return settlementOf(delivery, { outcome: 'release', delayMs: 0 })
     }
     const isComplete = failures.length === all.length
-    const counted = isComplete && failures.some((one) => !(one.error instanceof RetryAfter)) ? 1 : 0
+    const counted = isComplete && failures.some((one) => !isA(one.error, RetryAfter)) ? 1 : 0
     const attempts = delivery.attempts + counted
     const handledBy = [...delivery.handledBy, ...succeeded]
     const left = handlers.filter((one) => !handledBy.includes(one.name) && attempts < this.#limitOf(one))
-    if (left.length === 0 || failures.some((one) => one.error instanceof Unrecoverable)) {
+    if (left.length === 0 || failures.some((one) => isA(one.error, Unrecoverable))) {
       return this.dead(delivery, failures, succeeded, counted)
     }
     const delays = failures.map(({ handler, error }) => {
@@ -102,6 +102,12 @@ export class Outcomes {
     })
   }
 
+  /** An error that no handler threw: the event is tried again after a while. */
+  unexpected(delivery: Delivery, error: unknown): Settlement {
+    const story = this.#story(delivery, [{ handler: null, error }], delivery.succeeded ?? [])
+    return settlementOf(delivery, { outcome: 'retry', delayMs: FALLBACK_DELAY_MS, attempts: 1, ...story })
+  }
+
   dead(
     delivery: Delivery,
     failures: readonly HandlerFailure[],
@@ -119,8 +125,7 @@ export class Outcomes {
   }
 
   #limitOf(handler: Registration): number {
-    const { retry } = handler
-    return retry?.maxAttempts ?? retry?.policy?.maxAttempts ?? this.#options.retry.maxAttempts
+    return handler.retry?.maxAttempts ?? this.#options.retry.maxAttempts
   }
 
   #story(delivery: Delivery, failures: readonly HandlerFailure[], succeeded: readonly string[]) {
@@ -169,24 +174,25 @@ export function doneOf(delivery: Delivery): Settlement {
 
 /** The one error, or all of them together; null when there is none. What was not started has not failed. */
 export function combined(all: readonly HandlerFailure[], eventType: string): unknown | null {
-  const failures = all.filter((one) => !(one.error instanceof NotStarted))
+  const failures = all.filter((one) => !isA(one.error, NotStarted))
   if (failures.length === 0) return null
   if (failures.length === 1) return failures[0]?.error
-  return new AggregateHandlerError(
-    failures.map((failure) => failure.error),
-    eventType,
-  )
+  return new AggregateHandlerError(failures, eventType)
 }
 
 /** A hundred years: later moments are no dates for a database. */
 const LONGEST_DELAY_MS = 3_155_760_000_000
 
-/** A policy that throws or answers nonsense must not lose the event: a minute is as good as any. */
+/** Delay after a policy that throws, or returns something that is not a number of milliseconds. */
+const FALLBACK_DELAY_MS = 60_000
+
 function delayOf(policy: RetryPolicy, attempts: number, error: unknown): number {
   try {
-    const delay = error instanceof RetryAfter ? error.delayMs : policy.delayMs(attempts, error)
-    return Number.isFinite(delay) && delay >= 0 ? Math.min(delay, LONGEST_DELAY_MS) : 60_000
-  } catch {
-    return 60_000
-  }
+    const delay: unknown = isA(error, RetryAfter) ? error.delayMs : policy.delayMs(attempts, error)
+    if (typeof delay === 'number' && Number.isFinite(delay) && delay >= 0) {
+      return Math.min(delay, LONGEST_DELAY_MS)
+    }
+    ignoreRejection(delay)
+  } catch {}
+  return FALLBACK_DELAY_MS
 }

@@ -9,6 +9,7 @@ export interface WorkersOptions {
   isAwaited(): boolean
   /** Takes a place's work, one delivery after the other, the first at once, and leaves the place in the end. */
   work(): Promise<void>
+  onError(error: unknown): void
 }
 
 /** Calls workers, as many as there are places, when there is something to do. */
@@ -16,6 +17,10 @@ export class Workers {
   readonly #options: WorkersOptions
   readonly #inOwnContext = captureContext()
   #isCalled = false
+  /** Places that workers hold. */
+  #held = 0
+  /** Workers whose work has not ended. */
+  #running = 0
 
   constructor(options: WorkersOptions) {
     this.#options = options
@@ -51,6 +56,18 @@ export class Workers {
     if (this.#isCalled) this.#start()
   }
 
+  /** Number of workers that ended without leaving their place. */
+  get missing(): number {
+    return Math.max(0, this.#held - this.#running)
+  }
+
+  /** Gives a worker's place to whoever waits for it. */
+  leave(): void {
+    this.#held--
+    this.#options.places.leave()
+    this.callNow()
+  }
+
   readonly #come = (): void => {
     this.#isCalled = false
     this.#start()
@@ -59,8 +76,21 @@ export class Workers {
   /** Not in the context of whoever published: a handler must not see that transaction. */
   readonly #start = (): void => this.#inOwnContext(this.#fill)
 
+  readonly #ended = (): void => {
+    this.#running--
+  }
+
+  readonly #endedBadly = (error: unknown): void => {
+    this.#running--
+    this.#options.onError(error)
+  }
+
   readonly #fill = (): void => {
     const { places, isAwaited, work } = this.#options
-    while (isAwaited() && places.tryEnter()) void work()
+    while (isAwaited() && places.tryEnter()) {
+      this.#held++
+      this.#running++
+      work().then(this.#ended, this.#endedBadly)
+    }
   }
 }

@@ -1,7 +1,7 @@
 import { EventEnvelope } from '../core/envelope.js'
 import { isMetadata, redacted } from '../core/metadata.js'
 import { escapeUnprintable, sanitizeText } from '../core/text.js'
-import { describeError } from '../core/unknown.js'
+import { describeError, ignoreRejection, isA } from '../core/unknown.js'
 
 export type LogFields = Readonly<Record<string, unknown>>
 export type LogLevel = 'debug' | 'info' | 'warn' | 'error'
@@ -103,8 +103,14 @@ export function withFields(logger: Logger, fields: LogFields): Logger {
 
 /** Without types people log texts, errors and events, as they do with pino: spread, those would be garbage or say too much. */
 function fieldsOf(given: LogFields): LogFields {
-  if (given instanceof EventEnvelope) return { event: given }
-  return given instanceof Error ? errorFields(given) : given
+  if (isA(given, EventEnvelope)) return { event: given }
+  if (isA(given, Error)) return errorFields(given)
+  try {
+    return { ...(given as LogFields) }
+  } catch {
+    // A field that throws when it is read must not fail the handler that logs it.
+    return { fields: '[unreadable]' }
+  }
 }
 
 export type Redact = (message: string) => string
@@ -123,7 +129,9 @@ export function loggable(message: string, redact?: Redact): string {
 function safely(redact: Redact, message: string): string {
   try {
     const text: unknown = redact(message)
-    return typeof text === 'string' ? text : '[redact gave no text]'
+    if (typeof text === 'string') return text
+    ignoreRejection(text)
+    return '[redact gave no text]'
   } catch {
     return '[redact threw]'
   }
@@ -137,9 +145,8 @@ export function unfailing(logger: Logger): Logger {
   const textOf = escaping.has(logger) ? (text: string) => text : escapeUnprintable
   const at = (level: LogLevel) => (fields: LogFields, message: string) => {
     try {
-      const answer: unknown = logger[level](presentable(fields, DEEPEST, textOf) as LogFields, message)
-      // Nothing in the types forbids an async one.
-      if (answer instanceof Promise) answer.catch(() => {})
+      // The types allow an asynchronous logger.
+      ignoreRejection(logger[level](presentable(fields, DEEPEST, textOf) as LogFields, message))
     } catch {}
   }
   return {
@@ -149,7 +156,9 @@ export function unfailing(logger: Logger): Logger {
     error: at('error'),
     isLevelEnabled: (level) => {
       try {
-        return logs(logger, level)
+        const answer: unknown = logs(logger, level)
+        ignoreRejection(answer)
+        return Boolean(answer)
       } catch {
         return true
       }

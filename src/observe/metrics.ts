@@ -1,3 +1,5 @@
+import { ignoreRejection } from '../core/unknown.js'
+
 export type CounterName =
   | 'published'
   | 'hot_enqueued'
@@ -43,17 +45,17 @@ export function unfailingMetrics(metrics: MetricsExporter): MetricsExporter {
   return {
     count(name, by, labels) {
       try {
-        metrics.count(name, by, labels)
+        ignoreRejection(metrics.count(name, by, labels))
       } catch {}
     },
     gauge(name, value) {
       try {
-        metrics.gauge(name, value)
+        ignoreRejection(metrics.gauge(name, value))
       } catch {}
     },
     duration(name, ms, labels) {
       try {
-        metrics.duration(name, ms, labels)
+        ignoreRejection(metrics.duration(name, ms, labels))
       } catch {}
     },
   }

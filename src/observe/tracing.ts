@@ -1,5 +1,5 @@
 import type { EventEnvelope } from '../core/envelope.js'
-import { describeError } from '../core/unknown.js'
+import { describeError, ignoreRejection, isA, isThenable, read, settled } from '../core/unknown.js'
 import { loggable, type Redact } from './logger.js'
 
 /** The W3C trace context of a span, as it travels with an event. */
@@ -83,7 +83,7 @@ export function traced<T>(
   }
   try {
     const result = span.run(() => once(work(span.context)))
-    if (result instanceof Promise) result.then(succeed, fail)
+    if (isA(result, Promise)) (result as Promise<Awaited<T>>).then(succeed).catch(fail)
     else succeed(result as Awaited<T>)
     return result
   } catch (error) {
@@ -94,8 +94,7 @@ export function traced<T>(
 
 /** Some thenables do their work each time somebody waits for them. */
 function once<T>(result: T): T {
-  const isThenable = typeof (result as { then?: unknown } | null | undefined)?.then === 'function'
-  return isThenable ? (Promise.resolve(result) as T) : result
+  return isThenable(result) ? (settled(result) as T) : result
 }
 
 function spanError(thrown: unknown, redact: Redact | undefined): SpanError {
@@ -109,11 +108,17 @@ export function tracedEvent(event: Pick<EventEnvelope, 'eventId' | 'eventType' |
   return { eventId: event.eventId, eventType: event.eventType, correlationId, causationId, from }
 }
 
-/** The event with this context, unless it carries its own. */
+/**
+ * Returns the event with this context, unless it carries its own. Stored metadata that is not valid stays as it is: the
+ * trace of one event must not fail the events that are traced together with it.
+ */
 export function withTrace(event: EventEnvelope, context: TraceContext | undefined): EventEnvelope {
-  return context === undefined || event.metadata.traceparent !== undefined
-    ? event
-    : event.withMetadata(context)
+  if (context === undefined || event.metadata.traceparent !== undefined) return event
+  try {
+    return event.withMetadata(context)
+  } catch {
+    return event
+  }
 }
 
 /** What the outbox does must not depend on who traces it. */
@@ -122,6 +127,7 @@ export function unfailingTracer(tracer: Tracer): Tracer {
     start(plan) {
       try {
         const span = tracer.start(plan)
+        ignoreRejection(span)
         return span && new UnfailingSpan(span)
       } catch {
         return undefined
@@ -147,7 +153,7 @@ class UnfailingSpan implements Span {
       outcome ??= outcomeOf(work)
     }
     try {
-      this.#span.run(run)
+      ignoreRejection(this.#span.run(run))
     } catch {}
     outcome ??= outcomeOf(work)
     if (outcome.thrown) throw outcome.thrown.error
@@ -158,7 +164,7 @@ class UnfailingSpan implements Span {
     if (this.#isOver) return
     this.#isOver = true
     try {
-      this.#span.end(error)
+      ignoreRejection(this.#span.end(error))
     } catch {}
   }
 }
@@ -181,8 +187,9 @@ const TRACESTATE = /^[ -~]{1,512}$/
 
 /** Nothing that an event could be refused for. */
 function storable(context: TraceContext | undefined): TraceContext | undefined {
-  if (typeof context?.traceparent !== 'string' || !TRACEPARENT.test(context.traceparent)) return undefined
-  const { traceparent, tracestate } = context
+  ignoreRejection(context)
+  const [traceparent, tracestate] = [read(context, 'traceparent'), read(context, 'tracestate')]
+  if (typeof traceparent !== 'string' || !TRACEPARENT.test(traceparent)) return undefined
   return typeof tracestate === 'string' && TRACESTATE.test(tracestate)
     ? { traceparent, tracestate }
     : { traceparent }

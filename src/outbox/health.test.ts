@@ -2,7 +2,9 @@ import { describe, expect, it } from 'vitest'
 import { stopped, turns, world } from '../../test/support/machinery-world.js'
 import { InMemoryEventBus } from '../buses/memory.js'
 import { BrokerUnavailableError, InvalidSettingError } from '../core/errors.js'
-import type { Health } from './health.js'
+import { memoryStore } from '../stores/memory/index.js'
+import { VirtualClock } from '../testing/virtual-clock.js'
+import { type Health, HealthMonitor } from './health.js'
 
 const codes = ({ problems }: Health) => problems.map(({ code }) => code)
 const never = () => new Promise<void>(() => {})
@@ -16,6 +18,26 @@ describe('health', () => {
     const well = { ok: true, live: true, ready: true, storeReachable: true, problems: [], waitingRelays: [] }
     expect(await outbox.health()).toMatchObject({ ...well, dead: 0, oldestLagMs: 0, stuck: [] })
     await stopped(outbox, clock)
+  })
+
+  it('is not live when workers are missing, and says how many are left', async () => {
+    const clock = new VirtualClock()
+    const monitor = new HealthMonitor({
+      clock,
+      store: memoryStore({ clock }),
+      pollIntervalMs: 5_000,
+      state: () => 'started',
+      poller: { lastClaimAt: 0, turnedAt: 0 },
+      cold: { length: 0 },
+      keeper: { stuck: () => [] },
+      janitor: { differences: [] },
+      concurrency: 4,
+      dispatcher: { liveWorkers: 3 },
+    })
+    expect(await monitor.check({}, [])).toMatchObject({
+      ...{ ok: false, live: false, ready: false, liveWorkers: 3 },
+      problems: [{ code: 'WORKERS_MISSING', message: '3 of 4 workers are left; restart the process' }],
+    })
   })
 
   it('is live and not ready before the start, while stopping, and after the stop', async () => {

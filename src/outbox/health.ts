@@ -19,6 +19,8 @@ export interface Health {
   readonly storeReachable: boolean
   /** Milliseconds since the last claim that worked; null when not started. */
   readonly lastClaimAgoMs: number | null
+  /** Number of workers that can take events: `dispatcher.concurrency`, unless `WORKERS_MISSING` is reported. */
+  readonly liveWorkers: number
   readonly oldestLagMs: number | null
   readonly dead: number | null
   /** Ids of events whose handlers have not returned for `stuckAfterMs`. */
@@ -44,6 +46,7 @@ export type HealthCode = keyof typeof HEALTH_EFFECTS
 /** What a problem takes away; the others are for somebody to look at. */
 export const HEALTH_EFFECTS = {
   POLLER_STALLED: 'live',
+  WORKERS_MISSING: 'live',
   NOT_STARTED: 'ready',
   STOPPING: 'ready',
   STORE_UNREACHABLE: 'ready',
@@ -85,6 +88,8 @@ interface MonitorOptions {
   readonly cold: { readonly length: number }
   readonly keeper: Pick<LeaseKeeper, 'stuck'>
   readonly janitor: Pick<Janitor, 'differences'>
+  readonly concurrency: number
+  readonly dispatcher: { readonly liveWorkers: number }
 }
 
 /** A poller goes round every few intervals, and a statement that takes long is broken off before this. */
@@ -114,6 +119,11 @@ export class HealthMonitor {
     })
     const { state, keeper, janitor } = this.#options
     const lastClaimAgoMs = this.#lookAtPoller(add)
+    const { concurrency, dispatcher } = this.#options
+    const { liveWorkers } = dispatcher
+    if (liveWorkers < concurrency) {
+      add('WORKERS_MISSING', `${liveWorkers} of ${concurrency} workers are left; restart the process`)
+    }
     const stuck = [...new Set(keeper.stuck().map(({ event }) => event.eventId))]
     if (stuck.length > 0) add('HANDLERS_STUCK', `${stuck.length} handlers have not returned for a long time`)
     for (const type of janitor.differences)
@@ -131,6 +141,7 @@ export class HealthMonitor {
       started: state() === 'started',
       storeReachable: stats !== null,
       lastClaimAgoMs,
+      liveWorkers,
       oldestLagMs: stats?.oldestLagMs ?? null,
       dead: stats?.dead ?? null,
       stuck,

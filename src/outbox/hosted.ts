@@ -5,7 +5,7 @@ import {
   TransactionEndedError,
   TransactionRolledBackError,
 } from '../core/errors.js'
-import { causesOf } from '../core/unknown.js'
+import { causesOf, isA } from '../core/unknown.js'
 import type { EventStore } from '../store.js'
 import {
   HostedClient,
@@ -48,7 +48,7 @@ export function hostedTransactions<Tx extends object, Options>(
       return ambient.transaction(entering(body))
     }
     return TransactionScope.run(shared, beginOn(host, store, options), entering(body)).catch((error) => {
-      throw error instanceof OfAnother ? error.cause : error
+      throw isA(error, OfAnother) ? error.cause : error
     })
   }
   return Object.assign(
@@ -79,7 +79,7 @@ function checkBody(body: unknown): void {
 type Verdict = CommitUnknownError | TransactionRolledBackError
 
 function isVerdict(error: unknown): error is Verdict {
-  return error instanceof CommitUnknownError || error instanceof TransactionRolledBackError
+  return isA(error, CommitUnknownError) || isA(error, TransactionRolledBackError)
 }
 
 /** Around a CommitUnknownError that leaves this transaction and tells of another one. Nobody outside of here sees it. */
@@ -147,7 +147,7 @@ function beginOn<Tx extends object, Options>(
       // An ORM has no verdicts: such an error is about a transaction that it, or a hook in it, had with another outbox.
       const isOfAnother = causesOf(error).some(isVerdict)
       if (isBodyDone && (isOfAnother || !store.isRefusedCommit(error))) throw new CommitUnknownError(error)
-      throw error instanceof CommitUnknownError ? new OfAnother(error) : error
+      throw isA(error, CommitUnknownError) ? new OfAnother(error) : error
     }
     // Where the body can end the transaction by hand, the ORM does not care for its error, or for its end.
     await running?.catch((error) => {

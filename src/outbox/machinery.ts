@@ -23,6 +23,7 @@ import { Pauses } from './pauses.js'
 import { Publisher } from './publisher.js'
 import type { Settings } from './settings.js'
 import { VERSION } from './version.js'
+import { warnAbandoned } from './warn-abandoned.js'
 
 interface Identity {
   readonly instanceId: string
@@ -145,6 +146,8 @@ export class Machinery<Client> {
       cold: this.#cold,
       keeper: this.#keeper,
       janitor: this.#janitor,
+      concurrency: settings.concurrency,
+      dispatcher: this.#dispatcher,
     })
   }
 
@@ -318,8 +321,9 @@ export class Machinery<Client> {
   /** The shutdown deadline: handlers are told, and what they hold is given back. */
   #abandon(): void {
     const reason = new AftercommitError('SHUTDOWN', 'The outbox is stopping and the drain timeout is over.')
-    for (const delivery of [...this.#inFlight.values()]) {
-      if (!delivery.running) continue
+    const running = [...this.#inFlight.values()].filter((one) => one.running)
+    warnAbandoned(this.#settings, running)
+    for (const delivery of running) {
       delivery.lose(reason)
       this.#inFlight.abandon(delivery)
       for (const one of [delivery, ...delivery.cut()]) {

@@ -91,15 +91,16 @@ describe('registrationOf', () => {
     expect(on(options)).toThrow(setting)
   })
 
-  it('takes retries with a limit, a policy, or both', () => {
+  it('copies retries with a limit, a policy, or both; the limit of the policy is the default', () => {
     for (const retry of [
       { maxAttempts: 1 },
       { policy: patient() },
       { policy: fixedDelay(1), maxAttempts: 2 },
       {},
     ]) {
-      expect(on({ retry })().registration.retry).toBe(retry)
+      expect(on({ retry })().registration.retry).toMatchObject(retry)
     }
+    expect(on({ retry: { policy: patient() } })().registration.retry?.maxAttempts).toBe(25)
   })
 })
 

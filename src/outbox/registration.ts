@@ -95,12 +95,12 @@ function checkedOptions(options: HandlerOptions) {
   if (concurrency !== Number.POSITIVE_INFINITY && !isWhole(concurrency)) {
     throw new InvalidSettingError('concurrency', 'must be a whole number, 1 or more')
   }
-  checkRetry(retry)
-  return { timeoutMs, exclusive, concurrency, retry }
+  return { timeoutMs, exclusive, concurrency, retry: checkedRetry(retry) }
 }
 
-function checkRetry(retry: HandlerRetry | undefined): void {
-  if (retry === undefined) return
+/** Returns a copy, which cannot change or throw after the registration. */
+function checkedRetry(retry: HandlerRetry | undefined): HandlerRetry | undefined {
+  if (retry === undefined) return undefined
   if (typeof retry !== 'object' || retry === null)
     throw new InvalidSettingError('retry', 'must be an object of settings')
   known('retry.', retry, ['maxAttempts', 'policy'])
@@ -111,9 +111,12 @@ function checkRetry(retry: HandlerRetry | undefined): void {
   if (policy !== undefined && typeof policy?.delayMs !== 'function') {
     throw new InvalidSettingError('retry.policy', 'must have a delayMs() function; see exponentialBackoff()')
   }
-  if (policy?.maxAttempts !== undefined && !isWhole(policy.maxAttempts)) {
+  const ofPolicy = policy?.maxAttempts
+  if (ofPolicy !== undefined && !isWhole(ofPolicy)) {
     throw new InvalidSettingError('retry.policy.maxAttempts', 'must be a whole number, 1 or more')
   }
+  const limit = maxAttempts ?? ofPolicy
+  return { ...(policy && { policy }), ...(limit !== undefined && { maxAttempts: limit }) }
 }
 
 function routeOf(

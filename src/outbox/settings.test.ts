@@ -1,6 +1,8 @@
 import { describe, expect, it } from 'vitest'
+import { HOSTILE_VALUES } from '../../test/support/hostile-values.js'
 import { patient } from '../core/backoff.js'
 import { InvalidSettingError } from '../core/errors.js'
+import type { Interceptor } from '../dispatcher/interceptor.js'
 import { memoryStore } from '../stores/memory/index.js'
 import { type OutboxOptions, settingsOf } from './settings.js'
 
@@ -106,6 +108,40 @@ describe('settings', () => {
     [{ events: {} }, 'events'],
   ])('refuse %j by its name', (options, setting) => {
     refused(options, setting)
+  })
+
+  it.each<[string, unknown]>([
+    ['null', null],
+    ['undefined', undefined],
+    ['a function', () => {}],
+    ['a text', 'log'],
+    ['an object without members', {}],
+    ['an object with misspelled members', { beforeDispach: () => {} }],
+    ['an object whose member is no function', { beforeDispatch: 'log' }],
+    ['an object with one member that is no function', { beforeDispatch: () => {}, afterDispatch: null }],
+    ...Object.entries(HOSTILE_VALUES).map(([name, make]): [string, unknown] => [name, make()]),
+  ])('refuse %s as an interceptor, by its position', (_, interceptor) => {
+    const interceptors = [{ afterDispatch: () => {} }, interceptor]
+    refused({ dispatcher: { interceptors } }, 'dispatcher.interceptors[1]')
+  })
+
+  it('refuse a hole in the list of interceptors', () => {
+    refused({ dispatcher: { interceptors: new Array(1) } }, 'dispatcher.interceptors[0]')
+  })
+
+  it('copy the list of interceptors', () => {
+    const interceptors: Interceptor[] = [{ beforeDispatch: () => {} }]
+    const copied = settings({ dispatcher: { interceptors } })
+    interceptors.push(null as never)
+    expect(copied.interceptors).toHaveLength(1)
+  })
+
+  it('take an instance of a class as an interceptor, whatever else it has', () => {
+    class Timing {
+      readonly started = new Map<string, number>()
+      beforeDispatch() {}
+    }
+    expect(settings({ dispatcher: { interceptors: [new Timing()] } }).interceptors).toHaveLength(1)
   })
 
   it('take the attempts of the policy unless told otherwise', () => {

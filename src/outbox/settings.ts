@@ -3,6 +3,7 @@ import { type Clock, systemClock } from '../core/clock.js'
 import type { EventDefinition } from '../core/define-event.js'
 import { InvalidSettingError } from '../core/errors.js'
 import { known, needs, whole } from '../core/settings.js'
+import { read } from '../core/unknown.js'
 import type { Interceptor } from '../dispatcher/interceptor.js'
 import type { CreateScope } from '../dispatcher/invoke.js'
 import { jsonLogger, type Logger, type Redact, unfailing } from '../observe/logger.js'
@@ -112,7 +113,7 @@ export function settingsOf<Client>(options: OutboxOptions<Client>) {
     stuckAfterMs: whole('dispatcher.stuckAfterMs', dispatcher.stuckAfterMs, 300_000, 1),
     onUnroutable: dispatcher.onUnroutable ?? 'dead',
     unroutableGraceMs: whole('dispatcher.unroutableGraceMs', dispatcher.unroutableGraceMs, 60_000, 0),
-    interceptors: dispatcher.interceptors ?? [],
+    interceptors: checkedInterceptors(dispatcher.interceptors ?? []),
     createScope: dispatcher.createScope,
     pollIntervalMs: whole('poller.pollIntervalMs', poller.pollIntervalMs, 5_000, 1),
     batchSize: whole('poller.batchSize', poller.batchSize, 200, 1),
@@ -150,9 +151,6 @@ export function settingsOf<Client>(options: OutboxOptions<Client>) {
       )
     }
   }
-  if (!Array.isArray(settings.interceptors) || settings.interceptors.some((one) => typeof one !== 'object')) {
-    throw new InvalidSettingError('dispatcher.interceptors', 'must be an array of interceptors')
-  }
   const events: unknown = options.events ?? []
   if (!Array.isArray(events) || events.some((one) => typeof one !== 'function')) {
     throw new InvalidSettingError('events', 'must be an array of event definitions; see defineEvent()')
@@ -165,6 +163,23 @@ export function settingsOf<Client>(options: OutboxOptions<Client>) {
   const metrics = settings.metrics && unfailingMetrics(settings.metrics)
   const tracer = options.tracer && unfailingTracer(options.tracer)
   return { ...settings, metrics, tracer, logger: unfailing(settings.logger) }
+}
+
+function checkedInterceptors(interceptors: readonly Interceptor[]): readonly Interceptor[] {
+  if (!Array.isArray(interceptors)) {
+    throw new InvalidSettingError('dispatcher.interceptors', 'must be an array of interceptors')
+  }
+  return Array.from(interceptors, (interceptor: unknown, at) => {
+    const members = [read(interceptor, 'beforeDispatch'), read(interceptor, 'afterDispatch')]
+    const given = members.filter((member) => member !== undefined)
+    if (given.length === 0 || given.some((member) => typeof member !== 'function')) {
+      throw new InvalidSettingError(
+        `dispatcher.interceptors[${at}]`,
+        'must be an object with a beforeDispatch() function, an afterDispatch() function, or both',
+      )
+    }
+    return interceptor as Interceptor
+  })
 }
 
 const OUTBOX = [

@@ -8,6 +8,7 @@ import {
   TransactionEndedError,
 } from '../core/errors.js'
 import type { EventId } from '../core/event-id.js'
+import { isA, settled } from '../core/unknown.js'
 import { errorFields, type Logger, type Redact } from '../observe/logger.js'
 import type { EventStore } from '../store.js'
 import type { HostedClient, Transaction, TransactionSession } from '../transaction.js'
@@ -118,7 +119,7 @@ export class TransactionScope<Client> implements Transaction<Client> {
     } catch (error) {
       // Out of the body it tells of a transaction with another outbox; an ORM's own are told apart where they come from.
       const isOfAnother = !scope?.host && thrown?.error === error
-      if (scope) scope.#fail(isOfAnother || !(error instanceof CommitUnknownError))
+      if (scope) scope.#fail(isOfAnother || !isA(error, CommitUnknownError))
       throw error
     }
     if (scope) scope.#succeed(present, rung)
@@ -350,7 +351,7 @@ function runHooks(
     logger.error(errorFields(error, redact), 'an after-commit or after-rollback callback failed')
   for (const hook of hooks) {
     try {
-      Promise.resolve(hook()).catch(failed)
+      settled(hook()).catch(failed)
     } catch (error) {
       failed(error)
     }

@@ -1,6 +1,7 @@
 import { fixedDelay, type RetryPolicy } from '../../src/core/backoff.js'
 import { EventCatalog } from '../../src/core/catalog.js'
-import type { EnvelopeInit } from '../../src/core/envelope.js'
+import { type EnvelopeInit, EventEnvelope } from '../../src/core/envelope.js'
+import type { StoredEvent } from '../../src/core/stored-event.js'
 import type { BatchFunction } from '../../src/dispatcher/batcher.js'
 import { BoundedQueue } from '../../src/dispatcher/bounded-queue.js'
 import { Delivery, type DeliveryInit } from '../../src/dispatcher/delivery.js'
@@ -125,6 +126,15 @@ export function delivery(init: Partial<EnvelopeInit> = {}, more: Partial<Deliver
 
 export function named(eventId: string, more: Partial<DeliveryInit> = {}): Delivery {
   return delivery({ eventId }, more)
+}
+
+/** A delivery of a stored row that no publisher could have written. */
+export function broken(eventId: string, fields: Partial<StoredEvent>): Delivery {
+  const { eventType, aggregateType, version, occurredAtMs, payloadText, payloadSize } = event()
+  const none = { aggregateId: null, tenantId: null, orderingKey: null, payloadBytes: null, headers: null }
+  const stored = { eventId, eventType, aggregateType, version, occurredAtMs, payloadText, payloadSize }
+  const envelope = EventEnvelope.fromStored({ ...none, metadata: null, ...stored, ...fields })
+  return delivery({}, { event: envelope })
 }
 
 /** A run of one ordering key: `id`, or `id:type`. Returns the first, as a claim would. */

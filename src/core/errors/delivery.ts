@@ -1,4 +1,5 @@
-import { quoteText } from '../text.js'
+import { quoteText, sanitizeText } from '../text.js'
+import { describeError } from '../unknown.js'
 import { AftercommitError, nameErrors } from './base.js'
 import { InvalidSettingError } from './setup.js'
 
@@ -72,19 +73,36 @@ export class ProcessDiedError extends AftercommitError {
   }
 }
 
-/** Several handlers of one event failed; `errors` holds what each threw, in the order of registration. */
+const MAX_LISTED = 100
+const MAX_REASON = 500
+
+/** One or more handlers failed. The message names each of them with its error. */
 export class AggregateHandlerError extends AftercommitError {
   static {
     nameErrors(AggregateHandlerError, 'AggregateHandlerError')
   }
 
+  /** What each handler threw, in the order of registration. */
   readonly errors: readonly unknown[]
 
-  constructor(errors: readonly unknown[], eventType?: string) {
+  /** `handler` is null for a failure outside of handlers, for example in an interceptor. */
+  constructor(
+    failures: readonly { readonly handler: string | null; readonly error: unknown }[],
+    eventType?: string,
+  ) {
     const whose = eventType === undefined ? '' : ` of ${quoteText(eventType)}`
-    const who = errors.length === 1 ? '1 handler' : `${errors.length} handlers`
-    super('HANDLERS_FAILED', `${who}${whose} failed. See \`errors\` for each of them.`)
-    this.errors = Object.freeze([...errors])
+    const who = failures.length === 1 ? '1 handler' : `${failures.length} handlers`
+    const listed = failures.slice(0, MAX_LISTED).map(({ handler, error }) => {
+      const { name, message } = describeError(error)
+      const reason = sanitizeText(`${name}: ${message}`, MAX_REASON)
+      return handler === null ? reason : `${handler}: ${reason}`
+    })
+    const more = failures.length - listed.length
+    super(
+      'HANDLERS_FAILED',
+      `${who}${whose} failed. ${listed.join('; ')}${more > 0 ? `; and ${more} more` : ''}`,
+    )
+    this.errors = Object.freeze(failures.map(({ error }) => error))
   }
 }
 
