@@ -13,6 +13,7 @@ import { createTestOutbox, type TestOutbox } from '../testing/test-outbox.js'
 import { VirtualClock } from '../testing/virtual-clock.js'
 import type { Transaction } from '../transaction.js'
 import { exactlyOnce } from './exactly-once.js'
+import { processedEvents } from './processed-events.js'
 
 interface Order {
   readonly orderId: string
@@ -220,6 +221,29 @@ describe('exactlyOnce: an object for bus.subscribe()', () => {
     await bus.publish(order('o-1'))
     await bus.publish(order('o-1'))
     expect(await booked(outbox)).toEqual(['o-1', 'o-1'])
+  })
+
+  it('logs a skipped duplicate to the logger that it is given', async () => {
+    const outbox = createTestOutbox()
+    const logger = recordingLogger()
+    const handler = exactlyOnce({ name: 'book', handle: book }, outbox, { logger })
+    await handler.handle(envelopeOf('o-1'))
+    expect(logger.lines).toEqual([])
+    await handler.handle(envelopeOf('o-1'))
+    const fields = { event_id: 'o-1', event_type: 'order.placed', handler: 'book' }
+    expect(logger.lines).toEqual([{ level: 'debug', message: 'processed before; skipped', fields }])
+  })
+
+  it('logs a skipped duplicate to the logger of the outbox that calls it', async () => {
+    const logger = recordingLogger()
+    const outbox = createTestOutbox({ logger })
+    outbox.subscribe(OrderPlaced, exactlyOnce({ name: 'book', handle: book }, outbox))
+    await processedEvents(outbox).markProcessed({ handler: 'book', eventId: 'o-1' })
+    await outbox.enqueue(order('o-1'))
+    await outbox.drain()
+    expect(logger.lines.filter(({ level }) => level === 'debug')).toMatchObject([
+      { message: 'processed before; skipped', fields: { event_id: 'o-1', handler: 'book', attempt: 1 } },
+    ])
   })
 
   it('resolves after the commit and not before, also inside somebody else’s transaction', async () => {

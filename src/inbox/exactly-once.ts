@@ -4,8 +4,9 @@ import type { EventEnvelope } from '../core/envelope.js'
 import { InvalidSettingError } from '../core/errors.js'
 import type { HandlerContext } from '../handler.js'
 import type { Transaction } from '../transaction.js'
-import { checkHandler, checkName, type InboxOptions, nameFor } from './handler-name.js'
+import { checkHandler, checkName, type InboxLogOptions, type InboxOptions, nameFor } from './handler-name.js'
 import type { OutboxLike } from './processed-events.js'
+import { skipLog } from './skip-log.js'
 
 export interface ExactlyOnceContext<Client> extends HandlerContext {
   /** What is done and published here is committed together with the mark, or not at all. */
@@ -37,11 +38,12 @@ export function exactlyOnce<T, Client>(
 export function exactlyOnce<T, Client>(
   handler: ExactlyOnceHandler<T, Client>,
   outbox: OutboxLike<Client>,
+  options?: InboxLogOptions,
 ): EventHandler<T>
 export function exactlyOnce<T, Client>(
   handler: ExactlyOnceFunction<T, Client> | ExactlyOnceHandler<T, Client>,
   outbox: OutboxLike<Client>,
-  options: InboxOptions = {},
+  options: InboxOptions & InboxLogOptions = {},
 ): ((event: EventEnvelope<T>, context: HandlerContext) => Promise<void>) | EventHandler<T> {
   checkHandler(handler, 'exactlyOnce(handler, outbox)')
   if (typeof outbox?.store?.markProcessed !== 'function' || typeof outbox.transaction !== 'function') {
@@ -60,9 +62,11 @@ export function exactlyOnce<T, Client>(
 
   if (typeof handler !== 'function') {
     const name = checkName(handler.name)
+    const skipped = skipLog(name, options)
     const handle = async (event: EventEnvelope<T>): Promise<void> => {
+      const run = () => once(name, event, (tx) => handler.handle(event, { tx }))
       // Joining a transaction that happens to surround the call would answer the broker before the commit.
-      await runHandling(event, () => once(name, event, (tx) => handler.handle(event, { tx })), undefined)
+      if (!(await runHandling(event, run, undefined))) skipped(event)
     }
     return { name, handle }
   }

@@ -1,9 +1,16 @@
 import { InvalidSettingError } from '../core/errors.js'
 import { isClean } from '../core/text.js'
+import type { Logger } from '../observe/logger.js'
 
 export interface InboxOptions {
   /** The name that marks are kept under. Default: the handler's own. */
   readonly name?: string
+}
+
+/** Options of a handler that is an object. */
+export interface InboxLogOptions {
+  /** Gets a debug line for each skipped duplicate. Default: the logger of the outbox or the bus that calls the handler. */
+  readonly logger?: Logger
 }
 
 export function checkName(name: unknown): string {

@@ -1,5 +1,10 @@
 import { describe, expect, it } from 'vitest'
+import { PaperTransport } from '../../test/support/paper-transport.js'
 import { recordingLogger } from '../../test/support/recording.js'
+import { until } from '../../test/support/until.js'
+import { BrokerBus } from '../bus/broker-bus.js'
+import { messageOf } from '../bus/message.js'
+import { busSettingsOf } from '../bus/settings.js'
 import { InMemoryEventBus } from '../buses/memory.js'
 import { EventCatalog } from '../core/catalog.js'
 import { defineEvent } from '../core/define-event.js'
@@ -45,7 +50,7 @@ describe('idempotent: a function for outbox.on()', () => {
     const marks = memoryProcessedEvents()
     let runs = 0
     const handle = idempotent(async () => {
-      expect(await marks.contains('send', 'o-1')).toBe(false)
+      expect(await marks.contains({ handler: 'send', eventId: 'o-1' })).toBe(false)
       if (++runs === 1) throw new Error('not yet')
     }, marks)
     await expect(handle(envelopeOf('o-1'), context('send'))).rejects.toThrow('not yet')
@@ -77,8 +82,8 @@ describe('idempotent: a function for outbox.on()', () => {
     const marks = memoryProcessedEvents()
     const handle = idempotent(() => {}, marks, { name: 'before it was renamed' })
     await handle(envelopeOf('o-1'), context('send'))
-    expect(await marks.contains('before it was renamed', 'o-1')).toBe(true)
-    expect(await marks.contains('send', 'o-1')).toBe(false)
+    expect(await marks.contains({ handler: 'before it was renamed', eventId: 'o-1' })).toBe(true)
+    expect(await marks.contains({ handler: 'send', eventId: 'o-1' })).toBe(false)
   })
 
   it('has one effect when the process dies between the effect and the outcome', async () => {
@@ -125,11 +130,58 @@ describe('idempotent: an object for bus.subscribe()', () => {
     expect(runs).toEqual(['send o-1', 'book o-1'])
   })
 
+  it('logs a skipped duplicate with its ids to the logger that it is given', async () => {
+    const logger = recordingLogger()
+    const handler = idempotent({ name: 'send', handle: () => {} }, memoryProcessedEvents(), { logger })
+    await handler.handle(envelopeOf('o-1').withCorrelationId('c-1'))
+    expect(logger.lines).toEqual([])
+    await handler.handle(envelopeOf('o-1').withCorrelationId('c-1'))
+    const fields = { event_id: 'o-1', event_type: 'order.placed', correlation_id: 'c-1', handler: 'send' }
+    expect(logger.lines).toEqual([{ level: 'debug', message: 'processed before; skipped', fields }])
+  })
+
+  it('logs a skipped duplicate to the logger of the outbox that calls it', async () => {
+    const logger = recordingLogger()
+    const outbox = createTestOutbox({ logger })
+    const marks = processedEvents(outbox)
+    outbox.subscribe(OrderPlaced, idempotent({ name: 'send', handle: () => {} }, marks))
+    await marks.markProcessed({ handler: 'send', eventId: 'o-1' })
+    await outbox.enqueue(order('o-1'))
+    await outbox.drain()
+    expect(logger.lines).toContainEqual({
+      level: 'debug',
+      message: 'processed before; skipped',
+      fields: { event_id: 'o-1', event_type: 'order.placed', handler: 'send', attempt: 1 },
+    })
+  })
+
+  it('logs a skipped duplicate to the logger of the broker bus that calls it', async () => {
+    const logger = recordingLogger()
+    const transport = new PaperTransport()
+    const bus = new BrokerBus(transport, busSettingsOf({ group: 'billing', logger }, []))
+    bus.subscribe(OrderPlaced, idempotent({ name: 'send', handle: () => {} }, memoryProcessedEvents()))
+    await bus.start()
+    for (let delivery = 1; delivery <= 2; delivery++)
+      transport.deliver(messageOf(envelopeOf('o-1'), undefined))
+    await until(() => transport.acked.flat().length === 2)
+    await bus.stop()
+    expect(logger.lines).toContainEqual({
+      level: 'debug',
+      message: 'processed before; skipped',
+      fields: { event_id: 'o-1', event_type: 'order.placed', handler: 'send', attempt: 1 },
+    })
+  })
+
+  it('refuses a logger that is none', () => {
+    const handler = { name: 'send', handle: () => {} }
+    expect(() => idempotent(handler, memoryProcessedEvents(), { logger: {} as never })).toThrow('logger')
+  })
+
   it('marks only after success', async () => {
     const marks = memoryProcessedEvents()
     const handler = idempotent({ name: 'send', handle: () => Promise.reject(new Error('no')) }, marks)
     await expect(handler.handle(envelopeOf('o-1'))).rejects.toThrow('no')
-    expect(await marks.contains('send', 'o-1')).toBe(false)
+    expect(await marks.contains({ handler: 'send', eventId: 'o-1' })).toBe(false)
   })
 })
 

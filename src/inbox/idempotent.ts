@@ -2,40 +2,53 @@ import type { EventHandler } from '../bus.js'
 import type { EventEnvelope } from '../core/envelope.js'
 import { InvalidSettingError } from '../core/errors.js'
 import type { HandlerContext, HandlerFunction } from '../handler.js'
-import { checkHandler, checkName, type InboxOptions, nameFor } from './handler-name.js'
+import { checkHandler, checkName, type InboxLogOptions, type InboxOptions, nameFor } from './handler-name.js'
 import type { ProcessedEventStore } from './processed-events.js'
+import { skipLog } from './skip-log.js'
 
 /**
- * The same handler, for `outbox.on` (a function) or `bus.subscribe` (an object), which skips what it has processed.
- * Marked only after it succeeded: a crash in between, or two deliveries at once, still run it twice. Effects in the
- * database of an outbox need not live with that; see `exactlyOnce`.
+ * Wraps a handler for `outbox.on` (a function), or for `subscribe` (an object), so that it skips events that it has already
+ * processed. An event is marked after the handler has succeeded, so a crash in between, or two deliveries at the same time,
+ * still run the handler twice. `exactlyOnce` prevents that for effects in the database of an outbox.
  */
 export function idempotent<T>(
   handler: HandlerFunction<T>,
   store: ProcessedEventStore,
   options?: InboxOptions,
 ): (event: EventEnvelope<T>, context: HandlerContext) => Promise<void>
-export function idempotent<T>(handler: EventHandler<T>, store: ProcessedEventStore): EventHandler<T>
+export function idempotent<T>(
+  handler: EventHandler<T>,
+  store: ProcessedEventStore,
+  options?: InboxLogOptions,
+): EventHandler<T>
 export function idempotent<T>(
   handler: HandlerFunction<T> | EventHandler<T>,
   store: ProcessedEventStore,
-  options: InboxOptions = {},
+  options: InboxOptions & InboxLogOptions = {},
 ): HandlerFunction<T> | EventHandler<T> {
   checkHandler(handler, 'idempotent(handler, store)')
   if (typeof store?.contains !== 'function' || typeof store.markProcessed !== 'function') {
     throw new InvalidSettingError('store', 'must keep marks: idempotent(handler, processedEvents(outbox))')
   }
-  const once = async (name: string, event: EventEnvelope<T>, handle: () => unknown): Promise<boolean> => {
-    if (await store.contains(name, event.eventId)) return false
+  const once = async (
+    handlerName: string,
+    event: EventEnvelope<T>,
+    handle: () => unknown,
+  ): Promise<boolean> => {
+    const mark = { handler: handlerName, eventId: event.eventId }
+    if (await store.contains(mark)) return false
     await handle()
-    await store.markProcessed(name, event.eventId)
+    await store.markProcessed(mark)
     return true
   }
   if (typeof handler !== 'function') {
     const name = checkName(handler.name)
+    const skipped = skipLog(name, options)
     return {
       name,
-      handle: async (event) => void (await once(name, event, () => handler.handle(event))),
+      handle: async (event) => {
+        if (!(await once(name, event, () => handler.handle(event)))) skipped(event)
+      },
     }
   }
   if (options.name !== undefined) checkName(options.name)

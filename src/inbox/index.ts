@@ -4,11 +4,12 @@ export {
   type ExactlyOnceHandler,
   exactlyOnce,
 } from './exactly-once.js'
-export type { InboxOptions } from './handler-name.js'
+export type { InboxLogOptions, InboxOptions } from './handler-name.js'
 export { idempotent } from './idempotent.js'
 export {
   memoryProcessedEvents,
   type OutboxLike,
+  type ProcessedEvent,
   type ProcessedEventStore,
   processedEvents,
 } from './processed-events.js'

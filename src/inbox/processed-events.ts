@@ -1,16 +1,23 @@
 import { type Clock, systemClock } from '../core/clock.js'
 import { InvalidSettingError } from '../core/errors.js'
 import { EventId } from '../core/event-id.js'
+import { isA } from '../core/unknown.js'
 import type { EventStore } from '../store.js'
 import type { Transaction } from '../transaction.js'
 import { checkName } from './handler-name.js'
 
-/** What each handler has processed. One handler does not see the marks of another. */
+/** The mark that a handler has processed an event. An object, because two strings could be swapped without an error. */
+export interface ProcessedEvent {
+  readonly handler: string
+  readonly eventId: string
+}
+
+/** Marks of the events that each handler has processed. A handler does not see the marks of another handler. */
 export interface ProcessedEventStore {
-  contains(handler: string, eventId: string): Promise<boolean>
-  /** A mark that is there already stays as it is. */
-  markProcessed(handler: string, eventId: string): Promise<void>
-  /** Forgets what was marked before that moment. Returns how many marks that were. */
+  contains(mark: ProcessedEvent): Promise<boolean>
+  /** Does nothing when the mark exists already. */
+  markProcessed(mark: ProcessedEvent): Promise<void>
+  /** Deletes the marks that were made before this time. Returns their number. */
   deleteBefore(date: Date): Promise<number>
 }
 
@@ -34,10 +41,13 @@ const OLDEST_MS = 3_155_760_000_000
 export function processedEvents<Client>(outbox: OutboxLike<Client>): ProcessedEventStore {
   const { store, clock = systemClock } = outbox
   return {
-    contains: (handler, eventId) => store.isProcessed(handler, eventId),
-    async markProcessed(handler, eventId) {
-      const mark = [checkName(handler), EventId.from(eventId)] as const
-      await outbox.transaction((tx) => store.markProcessed(tx.client, ...mark))
+    async contains(mark) {
+      const { handler, eventId } = checkMark('contains', mark)
+      return store.isProcessed(handler, eventId)
+    },
+    async markProcessed(mark) {
+      const { handler, eventId } = checkMark('markProcessed', mark)
+      await outbox.transaction((tx) => store.markProcessed(tx.client, handler, eventId))
     },
     async deleteBefore(date) {
       const before = timeOf(date)
@@ -56,11 +66,11 @@ export function processedEvents<Client>(outbox: OutboxLike<Client>): ProcessedEv
 export function memoryProcessedEvents(options: { readonly clock?: Clock } = {}): ProcessedEventStore {
   const { clock = systemClock } = options
   const marks = new Map<string, number>()
-  const keyOf = (handler: string, eventId: string) => JSON.stringify([handler, eventId])
+  const keyOf = ({ handler, eventId }: ProcessedEvent) => JSON.stringify([handler, eventId])
   return {
-    contains: async (handler, eventId) => marks.has(keyOf(handler, eventId)),
-    async markProcessed(handler, eventId) {
-      const key = keyOf(handler, eventId)
+    contains: async (mark) => marks.has(keyOf(checkMark('contains', mark))),
+    async markProcessed(mark) {
+      const key = keyOf(checkMark('markProcessed', mark))
       if (!marks.has(key)) marks.set(key, clock.now())
     },
     async deleteBefore(date) {
@@ -72,8 +82,16 @@ export function memoryProcessedEvents(options: { readonly clock?: Clock } = {}):
   }
 }
 
+function checkMark(method: string, mark: ProcessedEvent): ProcessedEvent {
+  if (typeof mark !== 'object' || mark === null) {
+    throw new InvalidSettingError(method, `takes an object: ${method}({ handler, eventId })`)
+  }
+  const { handler, eventId } = mark
+  return { handler: checkName(handler), eventId: EventId.from(eventId) }
+}
+
 function timeOf(date: Date): number {
-  const time = date instanceof Date ? date.getTime() : Number.NaN
+  const time = isA(date, Date) ? date.getTime() : Number.NaN
   if (Number.isNaN(time)) throw new InvalidSettingError('deleteBefore', 'takes a Date')
   return time
 }

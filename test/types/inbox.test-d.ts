@@ -7,6 +7,7 @@ import {
   exactlyOnce,
   idempotent,
   memoryProcessedEvents,
+  type ProcessedEvent,
   type ProcessedEventStore,
   processedEvents,
 } from '../../src/inbox/index.js'
@@ -18,6 +19,7 @@ import {
   type HandlerContext,
   type Logger,
   type Outbox,
+  silentLogger,
   type Transaction,
 } from '../../src/index.js'
 import type { MemoryClient } from '../../src/stores/memory/index.js'
@@ -148,6 +150,8 @@ describe('exactlyOnce', () => {
     exactlyOnce(() => {}, outbox, { nam: 'book' })
     // @ts-expect-error no name
     exactlyOnce({ handle: () => {} }, outbox)
+    // @ts-expect-error marks of an object are kept under its own name
+    exactlyOnce({ name: 'book', handle: () => {} }, outbox, { name: 'old' })
     // @ts-expect-error there is no such attempt for a bus
     exactlyOnce({ name: 'book', handle: (_event, { attempt }) => attempt }, outbox)
   })
@@ -170,6 +174,8 @@ describe('idempotent', () => {
         name: 'old',
       }),
     )
+    bus.subscribe(Plain, idempotent({ name: 'send', handle: () => {} }, marks, { logger: silentLogger }))
+    outbox.subscribe(Plain, idempotent({ name: 'send', handle: () => {} }, marks))
     bus.subscribe(
       Plain,
       idempotent(
@@ -194,7 +200,15 @@ describe('processed events', () => {
     expectTypeOf(processedEvents(outbox)).toEqualTypeOf<ProcessedEventStore>()
     expectTypeOf(processedEvents(createTestOutbox())).toEqualTypeOf<ProcessedEventStore>()
     expectTypeOf(memoryProcessedEvents()).toEqualTypeOf<ProcessedEventStore>()
-    expectTypeOf(marks.contains('send', 'e')).resolves.toEqualTypeOf<boolean>()
+    expectTypeOf(marks.contains({ handler: 'send', eventId: 'e' })).resolves.toEqualTypeOf<boolean>()
+    expectTypeOf(marks.contains).parameters.toEqualTypeOf<[mark: ProcessedEvent]>()
+    expectTypeOf(marks.markProcessed).parameters.toEqualTypeOf<[mark: ProcessedEvent]>()
+    // @ts-expect-error two strings could be swapped
+    void marks.contains('send', 'e')
+    // @ts-expect-error two strings could be swapped
+    void marks.markProcessed('send', 'e')
+    // @ts-expect-error no handler
+    void marks.markProcessed({ eventId: 'e' })
     expectTypeOf(marks.deleteBefore(new Date())).resolves.toEqualTypeOf<number>()
     // @ts-expect-error a Date
     void marks.deleteBefore('2030-01-01')

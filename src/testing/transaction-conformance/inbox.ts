@@ -114,13 +114,13 @@ export const inbox: Theme = {
       const marks = processedEvents(h.transaction)
       const event = received()
       const rolledBack = h.transaction(async () => {
-        await marks.markProcessed('by hand', event.eventId)
+        await marks.markProcessed({ handler: 'by hand', eventId: event.eventId })
         throw new Error('roll back')
       })
       await assert.rejects(rolledBack, /roll back/)
-      assert.equal(await marks.contains('by hand', event.eventId), false)
-      await h.transaction(() => marks.markProcessed('by hand', event.eventId))
-      assert.equal(await marks.contains('by hand', event.eventId), true)
+      assert.equal(await marks.contains({ handler: 'by hand', eventId: event.eventId }), false)
+      await h.transaction(() => marks.markProcessed({ handler: 'by hand', eventId: event.eventId }))
+      assert.equal(await marks.contains({ handler: 'by hand', eventId: event.eventId }), true)
     })
   },
 }

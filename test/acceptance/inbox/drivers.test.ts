@@ -42,7 +42,7 @@ describe.each(THREE_DRIVERS)('exactlyOnce with %s', (_driver, open) => {
     expect(commits).toEqual([2, 3])
     await hasOneEffect()
     expect(await countRows()).toBe(2)
-    expect(await processedEvents(outbox).contains('once', id)).toBe(true)
+    expect(await processedEvents(outbox).contains({ handler: 'once', eventId: id })).toBe(true)
     await outbox.transaction((tx) => run(tx.client, 'drop table effect'))
   })
 })

@@ -41,8 +41,8 @@ onEveryPostgres('marks in the database', (newWorld) => {
     await outbox.enqueue(order('o-1'))
     await outbox.drain()
     expect(await marked(world)).toEqual(['idempotent o-1', 'once o-1'])
-    expect(await marks.contains('once', 'o-1')).toBe(true)
-    expect(await marks.contains('once', 'o-2')).toBe(false)
+    expect(await marks.contains({ handler: 'once', eventId: 'o-1' })).toBe(true)
+    expect(await marks.contains({ handler: 'once', eventId: 'o-2' })).toBe(false)
   })
 
   it('let an idempotent handler skip in the next process what this one has done', async () => {
@@ -71,11 +71,11 @@ onEveryPostgres('marks in the database', (newWorld) => {
       dispatcher: { unroutableGraceMs: 0, onUnroutable: 'retry' },
     })
     const marks = processedEvents(outbox)
-    for (const id of ['young', 'old']) await marks.markProcessed('once', id)
+    for (const id of ['young', 'old']) await marks.markProcessed({ handler: 'once', eventId: id })
     await age(world, 'young', 30 * DAY_MS - 60_000)
     await age(world, 'old', 30 * DAY_MS + 60_000)
     await outbox.start()
-    await until(async () => !(await marks.contains('once', 'old')))
+    await until(async () => !(await marks.contains({ handler: 'once', eventId: 'old' })))
     expect(await marked(world)).toEqual(['once young'])
   })
 
@@ -99,7 +99,7 @@ onEveryPostgres('marks in the database', (newWorld) => {
     await world.pool.query(
       `insert into ${world.table}_inbox select 'once', 'o-' || n, now() - interval '2 h' from generate_series(1, 2500) n`,
     )
-    await marks.markProcessed('once', 'young')
+    await marks.markProcessed({ handler: 'once', eventId: 'young' })
     expect(await marks.deleteBefore(new Date(Date.now() - 3 * 3_600_000))).toBe(0)
     expect(await marks.deleteBefore(new Date(Date.now() - 3_600_000))).toBe(2_500)
     expect(await marked(world)).toEqual(['once young'])
