@@ -6,6 +6,7 @@ import { pathToFileURL } from 'node:url'
 
 const CONTRACTS = [
   'store.ts',
+  'registry.ts',
   'diagnosis.ts',
   'transaction.ts',
   'bus.ts',
@@ -39,7 +40,10 @@ const LAW = [
   { files: ['dispatcher/**'], may: ['core/**', ...CONTRACTS, 'observe/**', 'own'] },
   { files: ['poller/**'], may: ['core/**', ...CONTRACTS, 'observe/**', 'dispatcher/**', 'own'] },
   { files: ['inbox/**'], may: ['core/**', ...CONTRACTS, 'observe/**', 'own'] },
-  { files: ['stores/*/**'], may: ['core/**', 'store.ts', 'diagnosis.ts', 'transaction.ts', 'own'] },
+  {
+    files: ['stores/*/**'],
+    may: ['core/**', 'store.ts', 'registry.ts', 'diagnosis.ts', 'transaction.ts', 'own'],
+  },
   { files: ['transactions/**'], may: ['core/**', ...CONTRACTS] },
   { files: ['bus/**'], may: ['core/**', ...CONTRACTS, 'own'] },
   { files: ['buses/memory.ts'], may: ['core/**', 'bus.ts', 'bus/**'] },

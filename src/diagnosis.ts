@@ -2,6 +2,7 @@ import { differingTypes } from './core/differences.js'
 import { duration } from './core/duration.js'
 import { isClean, quoteText } from './core/text.js'
 import { describeError } from './core/unknown.js'
+import { REGISTERED_MS } from './registry.js'
 import type {
   EventStore,
   Finding,
@@ -38,7 +39,6 @@ export const LIMITS: Limits = {
   aliveMs: 60_000,
 }
 
-const REGISTERED_MS = 7 * 24 * 3_600_000
 /** An overview names no more types than that. */
 export const MOST_TYPES = 1_000
 const MOST_NAMES = 5

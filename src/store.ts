@@ -341,8 +341,14 @@ export interface EventStore<Client = unknown> {
   /** Wakes the pollers of other processes. Only a hint; never part of a transaction. */
   ring(ring: Ring): Promise<void>
 
-  /** Registers the instance or renews its heartbeat. Returns what is paused, as paused() does. */
-  heartbeat(instance: InstanceRecord, stopped: boolean): Promise<readonly string[]>
+  /** Registers a running instance or renews its heartbeat. Returns what is paused, as paused() does. */
+  heartbeat(instance: InstanceRecord): Promise<readonly string[]>
+  /**
+   * Registers a consumer without a heartbeat: a manual consumer, or an instance that stops. Removes the row with the id
+   * `replaces`. Consumers with the same `id` share one row, which counts as stopped: `counters` are added to its
+   * counters, everything else is replaced. Returns what is paused, as paused() does.
+   */
+  registerStopped(consumer: InstanceRecord, replaces: string): Promise<readonly string[]>
   instances(seenWithinMs: number): Promise<readonly SeenInstance[]>
 
   stats(): Promise<StoreStats>

@@ -78,6 +78,10 @@ export class Routes {
     this.#filter = null
   }
 
+  get isEmpty(): boolean {
+    return this.#all.length === 0
+  }
+
   handlersOf(event: Pick<EventEnvelope, 'aggregateType' | 'eventType'>): readonly Registration[] {
     let byType = this.#found.get(event.aggregateType)
     if (!byType) {

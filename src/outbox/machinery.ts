@@ -15,7 +15,8 @@ import { DebouncedDoorbell } from '../poller/doorbell.js'
 import { Janitor } from '../poller/janitor.js'
 import { LeaseKeeper, leaseLost } from '../poller/lease-keeper.js'
 import { Poller } from '../poller/poller.js'
-import type { EventStore, InstanceRecord, Ring, Settlement } from '../store.js'
+import { sharedId } from '../registry.js'
+import type { EventStore, InstanceCounters, InstanceRecord, Ring, Settlement } from '../store.js'
 import { announceDead } from './announce-dead.js'
 import { gauge } from './gauges.js'
 import { HealthMonitor, type OutboxStats } from './health.js'
@@ -35,6 +36,8 @@ interface Identity {
 const FAREWELL_MS = 2_000
 /** So long the last outcomes may take. */
 const LAST_WRITE_MS = 15_000
+/** How often a manual consumer renews its registration, which lasts for days. */
+const MANUAL_RENEWAL_MS = 3_600_000
 
 /** Builds the parts of an outbox, connects them, and starts and stops them in the right order. */
 export class Machinery<Client> {
@@ -56,7 +59,11 @@ export class Machinery<Client> {
   readonly health: HealthMonitor
   readonly #counters = { done: 0, failed: 0, dead: 0 }
   /** What the registry knows of them. */
-  #flushed = { done: 0, failed: 0, dead: 0 }
+  #flushed: InstanceCounters = { done: 0, failed: 0, dead: 0 }
+  /** The part of `#flushed` that is in rows shared with other consumers. The rest is in the row of this instance. */
+  #shared: InstanceCounters = { done: 0, failed: 0, dead: 0 }
+  /** Monotonic time at which the next call by hand registers again. */
+  #registerAt = Number.NEGATIVE_INFINITY
   #claims = 0
   /** Outcomes that were written. */
   #settled = 0
@@ -121,7 +128,8 @@ export class Machinery<Client> {
       processedMs: settings.processedMs,
       unroutableGraceMs: settings.unroutableGraceMs,
       instance: identity.instanceId,
-      heartbeat: (stopped) => this.#heartbeat(stopped),
+      heartbeat: () => this.#heartbeat(),
+      goodbye: () => this.#goodbye(),
     })
     this.publisher = new Publisher({
       ...common,
@@ -159,6 +167,7 @@ export class Machinery<Client> {
 
   register(registration: Registration): void {
     this.#dispatcher.register(registration)
+    this.#registerAt = Number.NEGATIVE_INFINITY
     this.#janitor.registerAgain()
     this.poller.rescan()
   }
@@ -189,10 +198,20 @@ export class Machinery<Client> {
     if (this.#stopping) return 0
     return this.#byHand(async () => {
       const taken = await this.poller.poll(limit)
-      const unroutable = limit === undefined ? await this.#janitor.claimUnroutable() : 0
+      const unroutable = limit === undefined && this.#sweeps ? await this.#janitor.claimUnroutable() : 0
       await this.#quiet()
       return taken + unroutable
     })
+  }
+
+  /**
+   * Whether a call by hand also takes unroutable events. A manual consumer leaves events alone that it cannot handle:
+   * they may belong to another script. Tests on the memory store can still watch an event become unroutable, because
+   * no other process can use that store.
+   */
+  get #sweeps(): boolean {
+    const { unroutableGraceMs } = this.#settings
+    return this.#started || (unroutableGraceMs === 0 && !this.#store.capabilities.multiProcess)
   }
 
   async drain(): Promise<void> {
@@ -213,13 +232,17 @@ export class Machinery<Client> {
     if (this.#started) return work()
     if (this.#helpers++ === 0) this.#help()
     try {
-      await this.pauses.read()
+      await this.#registerManual()
       return await work()
     } finally {
       if (--this.#helpers === 0 && !this.#started) {
         this.#dispatcher.giveBack(this.#dispatcher.pause())
         // After a failure there may be handlers under way, which need their leases.
-        const rest = () => (this.#helpers === 0 && !this.#started ? this.#keeper.stop() : undefined)
+        const rest = async () => {
+          if (this.#helpers > 0 || this.#started) return
+          await this.#keeper.stop()
+          await this.#reportManual()
+        }
         if (this.#inFlight.size === 0) await rest()
         else void this.#inFlight.idle().then(rest)
       }
@@ -379,9 +402,62 @@ export class Machinery<Client> {
     if (delivery) this.#settings.metrics?.count('retry', 1, typeLabels(delivery.event.eventType))
   }
 
-  async #heartbeat(stopped: boolean): Promise<void> {
-    const counters = { ...this.#counters }
-    const instance: InstanceRecord = {
+  /**
+   * Registers before anything is claimed, and reads what is paused: one statement does both. A script may call poll()
+   * many times per second, so most calls only read.
+   */
+  #registerManual(): Promise<void> {
+    const now = this.#settings.clock.monotonic()
+    if (now < this.#registerAt || this.#routes.isEmpty) return this.pauses.read()
+    this.#registerAt = now + MANUAL_RENEWAL_MS
+    return this.#registerStopped('manual').catch((error) => {
+      this.#registerAt = Number.NEGATIVE_INFINITY
+      throw error
+    })
+  }
+
+  /** Adds what was handled by hand to the registry, because a script may end right after the call. */
+  async #reportManual(): Promise<void> {
+    const { done, failed, dead } = minus(this.#counters, this.#flushed)
+    if (done === 0 && failed === 0 && dead === 0) return
+    await this.#registerStopped('manual').catch((error) =>
+      this.#settings.logger.warn(
+        errorFields(error),
+        'failed to write the counters of a manual consumer, will retry',
+      ),
+    )
+  }
+
+  /** Moves everything that was counted from the row of this instance to the row that it shares with its successors. */
+  #registerStopped(kind: 'manual' | 'stopped'): Promise<void> {
+    return this.pauses.take(async () => {
+      const counters = { ...this.#counters }
+      const record = this.#record(minus(counters, this.#shared))
+      const id = sharedId(kind, record.handlers)
+      const paused = await this.#store.registerStopped({ ...record, id }, record.id)
+      this.#shared = counters
+      this.#flushed = counters
+      return paused
+    })
+  }
+
+  async #heartbeat(): Promise<void> {
+    await this.pauses.take(async () => {
+      const counters = { ...this.#counters }
+      const paused = await this.#store.heartbeat(this.#record(minus(counters, this.#shared)))
+      this.#flushed = counters
+      return paused
+    })
+    await this.#gauge()
+  }
+
+  async #goodbye(): Promise<void> {
+    await this.#registerStopped('stopped')
+    await this.#gauge()
+  }
+
+  #record(counters: InstanceCounters): InstanceRecord {
+    return {
       id: this.#identity.instanceId,
       host: this.#identity.host,
       pid: process.pid,
@@ -390,9 +466,13 @@ export class Machinery<Client> {
       accept: this.#routes.registered(),
       counters,
     }
-    if (stopped) await this.#store.heartbeat(instance, stopped)
-    else await this.pauses.take(() => this.#store.heartbeat(instance, stopped))
-    this.#flushed = counters
-    await gauge(this.#settings.metrics, this.#hot, this.#cold, this.#inFlight, this.#routes, this.#store)
   }
+
+  #gauge(): Promise<void> {
+    return gauge(this.#settings.metrics, this.#hot, this.#cold, this.#inFlight, this.#routes, this.#store)
+  }
+}
+
+function minus(a: InstanceCounters, b: InstanceCounters): InstanceCounters {
+  return { done: a.done - b.done, failed: a.failed - b.failed, dead: a.dead - b.dead }
 }

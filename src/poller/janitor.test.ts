@@ -56,7 +56,8 @@ function world(setup: Setup = {}) {
     processedMs: 2_000,
     unroutableGraceMs: setup.unroutableGraceMs ?? 60_000,
     instance: 'm',
-    heartbeat: (stopped) => call(stopped ? 'goodbye' : 'heartbeat'),
+    heartbeat: () => call('heartbeat'),
+    goodbye: () => call('goodbye'),
     store: {
       async instances() {
         await call('instances')

@@ -2,13 +2,13 @@ import type { Clock, Timer } from '../core/clock.js'
 import { differingTypes } from '../core/differences.js'
 import { ANY_VERSION, type Routes } from '../dispatcher/routing.js'
 import { errorFields, type Logger } from '../observe/logger.js'
+import { REGISTERED_MS } from '../registry.js'
 import type { EventStore, SeenInstance, TypeFilter } from '../store.js'
 import type { Poller } from './poller.js'
 
 const PRUNE_BATCH = 1_000
 /** What is to go is looked for this often in the time it is kept, and at least this often. */
 const PRUNES = { perRetention: 10, everyMs: 3_600_000 }
-export const REGISTERED_MS = 7 * 24 * 3_600_000
 
 export interface JanitorOptions {
   readonly store: Pick<EventStore, 'instances' | 'pruneDone' | 'pruneInstances' | 'pruneProcessed'>
@@ -21,8 +21,10 @@ export interface JanitorOptions {
   readonly unroutableGraceMs: number
   readonly logger: Logger
   readonly instance: string
-  /** Registers this instance or renews its entry. */
-  heartbeat(stopped: boolean): Promise<void>
+  /** Registers this instance or renews its row. */
+  heartbeat(): Promise<void>
+  /** Registers this instance as stopped. */
+  goodbye(): Promise<void>
 }
 
 /**
@@ -53,7 +55,7 @@ export class Janitor {
 
   /** Rejects when the instance cannot be registered. */
   async start(): Promise<void> {
-    await this.#options.heartbeat(false)
+    await this.#options.heartbeat()
     this.#registered = true
     this.#running = true
     this.#halting = new AbortController()
@@ -76,12 +78,12 @@ export class Janitor {
     if (!this.#registered) return
     this.#registered = false
     await this.halt()
-    await this.#attempt('heartbeat', () => this.#options.heartbeat(true))
+    await this.#attempt('heartbeat', () => this.#options.goodbye())
   }
 
   /** Handlers were added to a started outbox: the other instances should know at once. */
   registerAgain(): void {
-    if (this.#running) void this.#attempt('heartbeat', () => this.#options.heartbeat(false))
+    if (this.#running) void this.#attempt('heartbeat', () => this.#options.heartbeat())
   }
 
   /** Takes what no instance can handle, so that it ends in plain sight. Returns how many. */
@@ -112,7 +114,7 @@ export class Janitor {
 
   async #tick(): Promise<void> {
     const { clock, pollIntervalMs, unroutableGraceMs } = this.#options
-    await this.#attempt('heartbeat', () => this.#options.heartbeat(false))
+    await this.#attempt('heartbeat', () => this.#options.heartbeat())
     const cleanEvery = Math.max(pollIntervalMs, Math.min(unroutableGraceMs, pollIntervalMs * 12))
     if (clock.monotonic() - this.#cleanedAt < cleanEvery) return
     this.#cleanedAt = clock.monotonic()

@@ -50,7 +50,7 @@ async function seed(): Promise<void> {
     counters: { done: 120, failed: 3, dead: 1 },
   }
   const handlers = { 'order.placed': ['send-receipt'], 'mail.*': ['count'] }
-  await outbox.store.heartbeat({ id: 'aaaaaaaaaaaa', handlers, ...about }, false)
+  await outbox.store.heartbeat({ id: 'aaaaaaaaaaaa', handlers, ...about })
   const claim = { leaseMs: 600_000, maxBytes: 1e6, accept, fromSeq: 0, suspects: 0, skipRecentMs: 0 }
   await outbox.store.claim({ ...claim, token: 'aaaaaaaaaaaa:1', limit: 2 })
   await outbox.store.claim({ ...claim, token: 'bbbbbbbbbbbb:1', limit: 1 })

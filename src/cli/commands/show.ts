@@ -1,5 +1,5 @@
 import { redacted } from '../../core/metadata.js'
-import { REGISTERED_MS } from '../../poller/janitor.js'
+import { REGISTERED_MS } from '../../registry.js'
 import type { EventRecord } from '../../store.js'
 import { defineCommand } from '../command.js'
 import { DATABASE_OPTIONS, type Database } from '../database.js'

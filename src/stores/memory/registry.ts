@@ -8,15 +8,22 @@ export class Registry {
   /** By id, so that an instance that comes back is not counted twice. */
   readonly #forgotten = new Map<string, InstanceCounters>()
 
-  heartbeat(instance: InstanceRecord, stopped: boolean, now: number): void {
+  heartbeat(instance: InstanceRecord, now: number): void {
+    this.#see(instance, now, null)
+  }
+
+  registerStopped(consumer: InstanceRecord, replaces: string, now: number): void {
+    const { id, counters } = consumer
+    this.#instances.delete(replaces)
+    const before = this.#instances.get(id)?.counters ?? this.#forgotten.get(id) ?? NOTHING
+    this.#see({ ...consumer, counters: sum(before, counters) }, now, new Date(now))
+  }
+
+  #see(instance: InstanceRecord, now: number, stoppedAt: Date | null): void {
     const startedAt = this.#instances.get(instance.id)?.startedAt ?? new Date(now)
     this.#forgotten.delete(instance.id)
-    this.#instances.set(instance.id, {
-      ...structuredClone(instance),
-      startedAt,
-      lastSeenAt: new Date(now),
-      stoppedAt: stopped ? new Date(now) : null,
-    })
+    const record = structuredClone(instance)
+    this.#instances.set(instance.id, { ...record, startedAt, lastSeenAt: new Date(now), stoppedAt })
   }
 
   /** Stopped ones too: what they handled is still known. */
@@ -34,13 +41,10 @@ export class Registry {
 
   total(): InstanceCounters {
     const counted = [...this.#instances.values()].map((instance) => instance.counters)
-    return [...counted, ...this.#forgotten.values()].reduce(
-      (sum, one) => ({
-        done: sum.done + one.done,
-        failed: sum.failed + one.failed,
-        dead: sum.dead + one.dead,
-      }),
-      NOTHING,
-    )
+    return [...counted, ...this.#forgotten.values()].reduce(sum, NOTHING)
   }
+}
+
+function sum(a: InstanceCounters, b: InstanceCounters): InstanceCounters {
+  return { done: a.done + b.done, failed: a.failed + b.failed, dead: a.dead + b.dead }
 }

@@ -305,10 +305,10 @@ describe('memoryStore: registry', () => {
     const clock = new VirtualClock()
     const store = memoryStore({ clock })
     const instance = { id: 'a', host: 'h', pid: 1, version: '1', handlers: {}, accept: ANY }
-    await store.heartbeat({ ...instance, counters: { done: 5, failed: 0, dead: 0 } }, false)
+    await store.heartbeat({ ...instance, counters: { done: 5, failed: 0, dead: 0 } })
     await clock.advance(1_000)
     await store.pruneInstances(10)
-    await store.heartbeat({ ...instance, counters: { done: 6, failed: 0, dead: 0 } }, false)
+    await store.heartbeat({ ...instance, counters: { done: 6, failed: 0, dead: 0 } })
     expect((await store.stats()).counters.done).toBe(6)
   })
 })

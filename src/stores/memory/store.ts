@@ -120,9 +120,14 @@ export function memoryStoreOn(database: MemoryDatabase, options: MemoryStoreOpti
       for (const listener of [...listeners]) queueMicrotask(() => listener.onRing(ring))
     },
 
-    async heartbeat(instance, stopped) {
+    async heartbeat(instance) {
       await called('heartbeat')
-      registry.heartbeat(instance, stopped, now())
+      registry.heartbeat(instance, now())
+      return [...paused]
+    },
+    async registerStopped(consumer, replaces) {
+      await called('registerStopped')
+      registry.registerStopped(consumer, replaces, now())
       return [...paused]
     },
     async overview() {

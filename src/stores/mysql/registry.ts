@@ -1,3 +1,4 @@
+import { seenInstance } from '../../registry.js'
 import type { InstanceRecord, SeenInstance } from '../../store.js'
 import { IDS, microseconds } from './append.js'
 import type { Param, Query } from './driver.js'
@@ -13,10 +14,16 @@ export function registryStatements({ instances }: Names) {
   return {
     // A key that exists is changed whatever its old values were.
     heartbeat: `
-insert into ${instances} (id, host, pid, version, handlers, accept, done, failed, dead, stopped_at)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, if(? = 1, ${NOW}, null))
+insert into ${instances} (id, host, pid, version, handlers, accept, done, failed, dead)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?)
 on duplicate key update handlers = ?, accept = ?, done = ?, failed = ?, dead = ?, last_seen_at = ${NOW},
-  stopped_at = if(? = 1, ${NOW}, null)`,
+  stopped_at = null`,
+    stopped: `
+insert into ${instances} (id, host, pid, version, handlers, accept, done, failed, dead, stopped_at)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ${NOW})
+on duplicate key update host = ?, pid = ?, version = ?, handlers = ?, accept = ?, done = done + ?, failed = failed + ?,
+  dead = dead + ?, last_seen_at = ${NOW}, stopped_at = ${NOW}`,
+    forget: `delete from ${instances} where id = ?`,
     seen: `
 select id, host, pid, version, handlers, accept, done, failed, dead, ${epochMs('started_at')},
   ${epochMs('last_seen_at')}, ${epochMs('stopped_at')}
@@ -34,22 +41,28 @@ on duplicate key update done = done + ?, failed = failed + ?, dead = dead + ?`,
 
 type Statements = ReturnType<typeof registryStatements>
 
-export async function heartbeat(
+export async function heartbeat(sql: Statements, query: Query, instance: InstanceRecord): Promise<void> {
+  const { who, state } = paramsOf(instance)
+  await query(sql.heartbeat, [...who, ...state, ...state])
+}
+
+/** Inside a transaction: counters are neither lost nor counted twice. */
+export async function registerStopped(
   sql: Statements,
   query: Query,
-  instance: InstanceRecord,
-  stopped: boolean,
+  consumer: InstanceRecord,
+  replaces: string,
 ): Promise<void> {
-  const { id, host, pid, version, counters } = instance
-  const changing: Param[] = [
-    JSON.stringify(instance.handlers),
-    JSON.stringify(instance.accept),
-    counters.done,
-    counters.failed,
-    counters.dead,
-    stopped ? 1 : 0,
-  ]
-  await query(sql.heartbeat, [id, host, pid, version, ...changing, ...changing])
+  const { who, state } = paramsOf(consumer)
+  await query(sql.forget, [replaces])
+  await query(sql.stopped, [...who, ...state, ...who.slice(1), ...state])
+}
+
+function paramsOf({ id, host, pid, version, handlers, accept, counters }: InstanceRecord) {
+  const { done, failed, dead } = counters
+  const who: readonly Param[] = [id, host, pid, version]
+  const state: readonly Param[] = [JSON.stringify(handlers), JSON.stringify(accept), done, failed, dead]
+  return { who, state }
 }
 
 export async function instances(
@@ -58,18 +71,7 @@ export async function instances(
   seenWithinMs: number,
 ): Promise<readonly SeenInstance[]> {
   const { rows } = await query(sql.seen, [microseconds(seenWithinMs), FORMER])
-  return rows.map((row) => ({
-    id: row[0] as string,
-    host: row[1] as string,
-    pid: Number(row[2]),
-    version: row[3] as string,
-    handlers: JSON.parse(row[4] as string),
-    accept: JSON.parse(row[5] as string),
-    counters: { done: Number(row[6]), failed: Number(row[7]), dead: Number(row[8]) },
-    startedAt: date(row[9]) as Date,
-    lastSeenAt: date(row[10]) as Date,
-    stoppedAt: date(row[11]),
-  }))
+  return rows.map(seenInstance)
 }
 
 /** Inside a transaction: counters are neither lost nor counted twice. */
@@ -79,8 +81,4 @@ export async function pruneInstances(sql: Statements, query: Query, olderThanMs:
   const sums = [1, 2, 3].map((at) => rows.reduce((sum, row) => sum + Number(row[at]), 0))
   await query(sql.keep, [FORMER, ...sums, ...sums])
   await query(sql.remove, [JSON.stringify(rows.map((row) => row[0]))])
-}
-
-function date(epochMs: unknown): Date | null {
-  return epochMs === null ? null : new Date(Number(epochMs))
 }

@@ -230,8 +230,15 @@ export class MysqlStore<Client> implements EventStore<Client> {
   /** There is no doorbell; the pollers of others come by themselves. */
   async ring(): Promise<void> {}
 
-  async heartbeat(instance: InstanceRecord, stopped: boolean): Promise<readonly string[]> {
-    await registry.heartbeat(this.#sql.registry, this.#settles.query, instance, stopped)
+  async heartbeat(instance: InstanceRecord): Promise<readonly string[]> {
+    await registry.heartbeat(this.#sql.registry, this.#settles.query, instance)
+    return this.paused()
+  }
+
+  async registerStopped(consumer: InstanceRecord, replaces: string): Promise<readonly string[]> {
+    await this.#settles.transaction((query) =>
+      registry.registerStopped(this.#sql.registry, query, consumer, replaces),
+    )
     return this.paused()
   }
 

@@ -1,5 +1,6 @@
+import { seenInstance } from '../../registry.js'
 import type { InstanceRecord, SeenInstance } from '../../store.js'
-import { milliseconds, type Query, statement } from './driver.js'
+import { milliseconds, type Param, type Query, statement } from './driver.js'
 import type { Names } from './names.js'
 
 /** Keeps the counters of instances that are long gone. */
@@ -15,8 +16,17 @@ export function registryStatements(names: Names, ranged: boolean) {
 with beat as (insert into ${names.instances} (id, host, pid, version, handlers, accept, done, failed, dead${flag.column})
 values ($1::text, $2::text, $3::int, $4::text, $5::text::json, $6::text::json, $7::bigint, $8::bigint, $9::bigint${flag.value})
 on conflict (id) do update set handlers = excluded.handlers, accept = excluded.accept, done = excluded.done,
-  failed = excluded.failed, dead = excluded.dead, last_seen_at = clock_timestamp(),
-  stopped_at = case when $10::int = 1 then clock_timestamp() end${flag.update})
+  failed = excluded.failed, dead = excluded.dead, last_seen_at = clock_timestamp(), stopped_at = null${flag.update})
+select event_type from ${names.pauses} order by event_type`),
+    // $10 the id of the row that goes.
+    stopped: statement(`
+with gone as (delete from ${names.instances} where id = $10::text),
+beat as (insert into ${names.instances} (id, host, pid, version, handlers, accept, done, failed, dead, stopped_at)
+values ($1::text, $2::text, $3::int, $4::text, $5::text::json, $6::text::json, $7::bigint, $8::bigint, $9::bigint, clock_timestamp())
+on conflict (id) do update set host = excluded.host, pid = excluded.pid, version = excluded.version,
+  handlers = excluded.handlers, accept = excluded.accept, done = ${names.instances}.done + excluded.done,
+  failed = ${names.instances}.failed + excluded.failed, dead = ${names.instances}.dead + excluded.dead,
+  last_seen_at = clock_timestamp(), stopped_at = clock_timestamp())
 select event_type from ${names.pauses} order by event_type`),
     seen: statement(`
 select id, host, pid, version, handlers::text, accept::text, done, failed, dead,
@@ -42,22 +52,24 @@ export async function heartbeat(
   sql: Statements,
   query: Query,
   instance: InstanceRecord,
-  stopped: boolean,
 ): Promise<readonly string[]> {
-  const { id, host, pid, version, counters } = instance
-  const paused = await query(sql.heartbeat, [
-    id,
-    host,
-    pid,
-    version,
-    JSON.stringify(instance.handlers),
-    JSON.stringify(instance.accept),
-    counters.done,
-    counters.failed,
-    counters.dead,
-    stopped ? 1 : 0,
-  ])
+  const paused = await query(sql.heartbeat, paramsOf(instance))
   return paused.map((row) => row[0] as string)
+}
+
+export async function registerStopped(
+  sql: Statements,
+  query: Query,
+  consumer: InstanceRecord,
+  replaces: string,
+): Promise<readonly string[]> {
+  const paused = await query(sql.stopped, [...paramsOf(consumer), replaces])
+  return paused.map((row) => row[0] as string)
+}
+
+function paramsOf({ id, host, pid, version, handlers, accept, counters }: InstanceRecord): Param[] {
+  const { done, failed, dead } = counters
+  return [id, host, pid, version, JSON.stringify(handlers), JSON.stringify(accept), done, failed, dead]
 }
 
 export async function instances(
@@ -66,16 +78,5 @@ export async function instances(
   seenWithinMs: number,
 ): Promise<readonly SeenInstance[]> {
   const rows = await query(sql.seen, [seenWithinMs])
-  return rows.map((row) => ({
-    id: row[0] as string,
-    host: row[1] as string,
-    pid: Number(row[2]),
-    version: row[3] as string,
-    handlers: JSON.parse(row[4] as string),
-    accept: JSON.parse(row[5] as string),
-    counters: { done: Number(row[6]), failed: Number(row[7]), dead: Number(row[8]) },
-    startedAt: new Date(Number(row[9])),
-    lastSeenAt: new Date(Number(row[10])),
-    stoppedAt: row[11] === null ? null : new Date(Number(row[11])),
-  }))
+  return rows.map(seenInstance)
 }

@@ -265,9 +265,14 @@ export class PostgresStore<Client> implements EventStore<Client> {
     if (this.capabilities.doorbell) await this.#doorbell.ring(ring)
   }
 
-  async heartbeat(instance: InstanceRecord, stopped: boolean) {
+  async heartbeat(instance: InstanceRecord) {
     const sql = this.#sql.registry(await this.#isRanged())
-    return registry.heartbeat(sql, this.#doorbell.query, instance, stopped)
+    return registry.heartbeat(sql, this.#doorbell.query, instance)
+  }
+
+  async registerStopped(consumer: InstanceRecord, replaces: string) {
+    const sql = this.#sql.registry(await this.#isRanged())
+    return registry.registerStopped(sql, this.#doorbell.query, consumer, replaces)
   }
 
   async overview() {

@@ -1,5 +1,6 @@
+import { seenInstance } from '../../registry.js'
 import type { InstanceRecord, SeenInstance } from '../../store.js'
-import type { Connection } from './driver.js'
+import type { Connection, Params } from './driver.js'
 import type { Names } from './names.js'
 import { clock, NOW } from './schema.js'
 
@@ -13,8 +14,14 @@ export function registryStatements(names: Names) {
 insert into ${names.instances} (id, host, pid, version, handlers, accept, done, failed, dead)
 values (:id, :host, :pid, :version, :handlers, :accept, :done, :failed, :dead)
 on conflict (id) do update set handlers = excluded.handlers, accept = excluded.accept, done = excluded.done,
-  failed = excluded.failed, dead = excluded.dead, last_seen_at = ${NOW},
-  stopped_at = case when :stopped = 1 then ${NOW} end`,
+  failed = excluded.failed, dead = excluded.dead, last_seen_at = ${NOW}, stopped_at = null`,
+    stopped: `
+insert into ${names.instances} (id, host, pid, version, handlers, accept, done, failed, dead, stopped_at)
+values (:id, :host, :pid, :version, :handlers, :accept, :done, :failed, :dead, ${NOW})
+on conflict (id) do update set host = excluded.host, pid = excluded.pid, version = excluded.version,
+  handlers = excluded.handlers, accept = excluded.accept, done = done + excluded.done,
+  failed = failed + excluded.failed, dead = dead + excluded.dead, last_seen_at = ${NOW}, stopped_at = ${NOW}`,
+    remove: `delete from ${names.instances} where id = :id`,
     seen: `
 select id, host, pid, version, handlers, accept, done, failed, dead, started_at, last_seen_at, stopped_at
   from ${names.instances}
@@ -33,35 +40,30 @@ on conflict (id) do update set done = done + excluded.done, failed = failed + ex
 type Statements = ReturnType<typeof registryStatements>
 
 /** Inside a write transaction. */
-export function heartbeat(sql: Statements, db: Connection, instance: InstanceRecord, stopped: boolean): void {
-  const { id, host, pid, version, counters } = instance
-  db.run(sql.heartbeat, {
-    id,
-    host,
-    pid,
-    version,
-    handlers: JSON.stringify(instance.handlers),
-    accept: JSON.stringify(instance.accept),
-    done: counters.done,
-    failed: counters.failed,
-    dead: counters.dead,
-    stopped: stopped ? 1 : 0,
-  })
+export function heartbeat(sql: Statements, db: Connection, instance: InstanceRecord): void {
+  db.run(sql.heartbeat, paramsOf(instance))
+}
+
+/** Inside a write transaction. */
+export function registerStopped(
+  sql: Statements,
+  db: Connection,
+  consumer: InstanceRecord,
+  replaces: string,
+): void {
+  db.run(sql.remove, { id: replaces })
+  db.run(sql.stopped, paramsOf(consumer))
+}
+
+function paramsOf({ id, host, pid, version, handlers, accept, counters }: InstanceRecord): Params {
+  return {
+    ...{ id, host, pid, version, handlers: JSON.stringify(handlers), accept: JSON.stringify(accept) },
+    ...{ done: counters.done, failed: counters.failed, dead: counters.dead },
+  }
 }
 
 export function instances(sql: Statements, db: Connection, seenWithinMs: number): readonly SeenInstance[] {
-  return db.all(sql.seen, { seenWithinMs }).map((row) => ({
-    id: row.id as string,
-    host: row.host as string,
-    pid: Number(row.pid),
-    version: row.version as string,
-    handlers: JSON.parse(row.handlers as string),
-    accept: JSON.parse(row.accept as string),
-    counters: { done: Number(row.done), failed: Number(row.failed), dead: Number(row.dead) },
-    startedAt: new Date(Number(row.started_at)),
-    lastSeenAt: new Date(Number(row.last_seen_at)),
-    stoppedAt: row.stopped_at === null ? null : new Date(Number(row.stopped_at)),
-  }))
+  return db.lists(sql.seen, { seenWithinMs }).map(seenInstance)
 }
 
 export function hasGone(sql: Statements, db: Connection, olderThanMs: number): boolean {

@@ -182,9 +182,16 @@ export class SqliteStore<Client extends SqliteDatabase> implements EventStore<Cl
   /** There is no doorbell. */
   async ring(): Promise<void> {}
 
-  heartbeat(instance: InstanceRecord, stopped: boolean): Promise<readonly string[]> {
+  heartbeat(instance: InstanceRecord): Promise<readonly string[]> {
     return this.#connections.write((db) => {
-      registry.heartbeat(this.#sql.registry, db, instance, stopped)
+      registry.heartbeat(this.#sql.registry, db, instance)
+      return paused(this.#sql.pauses, db)
+    })
+  }
+
+  registerStopped(consumer: InstanceRecord, replaces: string): Promise<readonly string[]> {
+    return this.#connections.write((db) => {
+      registry.registerStopped(this.#sql.registry, db, consumer, replaces)
       return paused(this.#sql.pauses, db)
     })
   }

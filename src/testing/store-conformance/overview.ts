@@ -179,29 +179,19 @@ export const overview: Theme = {
       assert.equal((await finding(h, 'instances')).level, 'warning')
       await h.appendFree(1)
       assert.equal((await finding(h, 'instances')).level, 'problem')
-      await h.store.heartbeat(instance('a'), false)
+      await h.store.heartbeat(instance('a'))
       assert.equal((await finding(h, 'instances')).level, 'ok')
-      await h.store.heartbeat(instance('a'), true)
+      await h.store.registerStopped(instance('stopped-1'), 'a')
       assert.equal((await finding(h, 'instances')).level, 'problem')
     })
 
     test('live instances with different handlers for a type are a warning that names it', async (h) => {
-      await h.store.heartbeat(instance('a', { 'order.placed': ['mail'], same: ['x'] }), false)
-      await h.store.heartbeat(instance('b', { 'order.placed': ['audit'], same: ['x'] }), false)
+      await h.store.heartbeat(instance('a', { 'order.placed': ['mail'], same: ['x'] }))
+      await h.store.heartbeat(instance('b', { 'order.placed': ['audit'], same: ['x'] }))
       const { level, says } = await finding(h, 'instances')
       assert.equal(level, 'warning')
       assert.match(says, /"order\.placed"/)
       assert.ok(!says.includes('same"'))
-    })
-
-    test('leases of an instance that has stopped are a warning that names it', async (h) => {
-      await h.store.heartbeat(instance('stopped-one'), false)
-      await h.append([{ token: 'stopped-one:0' }, { token: 'by-hand:0' }])
-      assert.equal((await finding(h, 'stuck leases')).level, 'ok')
-      await h.store.heartbeat(instance('stopped-one'), true)
-      const { level, says } = await finding(h, 'stuck leases')
-      assert.equal(level, 'warning')
-      assert.match(says, /^1 event is leased .*"stopped-one" \(1\)/)
     })
 
     test('what is paused is named, and nothing lags that is not due', async (h) => {

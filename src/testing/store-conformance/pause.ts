@@ -75,15 +75,17 @@ export const pause: Theme = {
       assert.deepEqual(await h.store.paused(), ['a'])
     })
 
-    test('a heartbeat answers what is paused', async (h) => {
+    test('heartbeats and registrations of stopped consumers return what is paused', async (h) => {
       const instance = { id: 'i-1', host: 'h', pid: 1, version: '1', handlers: {}, accept: ANY }
-      const beat = () => h.store.heartbeat({ ...instance, counters: { done: 0, failed: 0, dead: 0 } }, false)
+      const beat = () => h.store.heartbeat({ ...instance, counters: { done: 0, failed: 0, dead: 0 } })
       assert.deepEqual(await beat(), [])
       await h.store.pause('a')
       await h.store.pause('*')
       assert.deepEqual([...(await beat())].sort(), ['*', 'a'])
       await h.store.resume('*')
       assert.deepEqual(await beat(), ['a'])
+      const counters = { done: 0, failed: 0, dead: 0 }
+      assert.deepEqual(await h.store.registerStopped({ ...instance, counters }, 'i-2'), ['a'])
     })
 
     test('many at the same time: each is paused once, and resumed by one of them', async (h) => {

@@ -96,7 +96,7 @@ describe.each(WORLDS.filter(([, , isThere]) => isThere))('diagnosis of a backlog
     const lost = await findingOf(store, 'stuck leases')
     expect(lost).toMatchObject({ level: 'warning', advice: expect.stringMatching(/start one/) })
     expect(lost.says).toMatch(/^2 events are left by somebody whose lease ran out, up to 10 min ago/)
-    await store.heartbeat(instance, false)
+    await store.heartbeat(instance)
     expect((await findingOf(store, 'stuck leases')).advice).toMatch(/A live instance takes them over/)
     await store.pause('*')
     expect(await findingOf(store, 'stuck leases')).toMatchObject({ level: 'ok' })
