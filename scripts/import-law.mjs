@@ -7,6 +7,7 @@ import { pathToFileURL } from 'node:url'
 const CONTRACTS = [
   'store.ts',
   'registry.ts',
+  'unhandled.ts',
   'diagnosis.ts',
   'transaction.ts',
   'bus.ts',
@@ -42,7 +43,7 @@ const LAW = [
   { files: ['inbox/**'], may: ['core/**', ...CONTRACTS, 'observe/**', 'own'] },
   {
     files: ['stores/*/**'],
-    may: ['core/**', 'store.ts', 'registry.ts', 'diagnosis.ts', 'transaction.ts', 'own'],
+    may: ['core/**', 'store.ts', 'registry.ts', 'unhandled.ts', 'diagnosis.ts', 'transaction.ts', 'own'],
   },
   { files: ['transactions/**'], may: ['core/**', ...CONTRACTS] },
   { files: ['bus/**'], may: ['core/**', ...CONTRACTS, 'own'] },

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto'
-import type { InstanceRecord, SeenInstance, TypeFilter } from './store.js'
+import { ANY_VERSION, type InstanceRecord, type SeenInstance, type TypeFilter } from './store.js'
 
 /** How long a registration lasts: events of its types are not unroutable for this time. */
 export const REGISTERED_MS = 7 * 24 * 3_600_000
@@ -20,6 +20,16 @@ export function sharedId(kind: 'manual' | 'stopped', handlers: InstanceRecord['h
 
 export function isManual({ id }: Pick<SeenInstance, 'id'>): boolean {
   return id.startsWith(MANUAL)
+}
+
+/**
+ * Every type that any of the filters names, of any version: the instances that understand a newer one may still be
+ * on their way.
+ */
+export function union(filters: readonly TypeFilter[]): TypeFilter {
+  const names = [...new Set(filters.flatMap((one) => one.names))]
+  const prefixes = [...new Set(filters.flatMap((one) => one.prefixes))]
+  return { names, versions: names.map(() => ANY_VERSION), prefixes }
 }
 
 /**

@@ -60,6 +60,9 @@ export function acceptsNothing(filter: TypeFilter): boolean {
   return (prefixes.length === 0 && names.every(isLeftOut)) || isAllPaused(filter)
 }
 
+/** In place of a version: the newest one. */
+export const ANY_VERSION = 2_147_483_647
+
 export function isAllPaused({ except }: TypeFilter): boolean {
   return except !== undefined && except.length > 0 && except.includes('*')
 }
@@ -150,6 +153,24 @@ export interface UnroutableRequest {
   /** What any instance can handle; everything else is unroutable. */
   readonly known: TypeFilter
   readonly olderThanMs: number
+}
+
+export interface UnhandledRequest {
+  /** What any registered consumer can handle. */
+  readonly known: TypeFilter
+  /** Younger events are left out. */
+  readonly olderThanMs: number
+  /** Most pending rows to read from each index. */
+  readonly limit: number
+  /** Where the last page ended; null for the first page. */
+  readonly after: string | null
+}
+
+export interface UnhandledPage {
+  /** Event types of rows on this page that `known` does not accept. */
+  readonly eventTypes: readonly string[]
+  /** Where the next page begins; null after the last page. */
+  readonly after: string | null
 }
 
 export interface Claim {
@@ -331,6 +352,11 @@ export interface EventStore<Client = unknown> {
   claim(request: ClaimRequest): Promise<ClaimResult>
   claimOrdered(request: OrderedClaimRequest): Promise<OrderedClaimResult>
   claimUnroutable(request: UnroutableRequest): Promise<readonly ClaimedRow[]>
+  /**
+   * Reads one page of the pending rows (due or delayed, leased or free) without locks, and returns the types that
+   * nobody handles. The cost is bounded by `limit`, however many rows are pending.
+   */
+  unhandled(request: UnhandledRequest): Promise<UnhandledPage>
   /**
    * Returns the ids that were settled; a missing one had lost its lease, and nothing changed for it.
    * Without `keepDone` done rows are deleted.

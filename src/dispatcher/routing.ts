@@ -4,7 +4,7 @@ import type { EventEnvelope } from '../core/envelope.js'
 import { HandlerExistsError, InvalidEventError } from '../core/errors.js'
 import { covers, isPattern, prefixOf } from '../core/pattern.js'
 import type { HandlerFunction } from '../handler.js'
-import type { TypeFilter } from '../store.js'
+import { ANY_VERSION, type TypeFilter } from '../store.js'
 import type { Batcher } from './batcher.js'
 import type { Gate } from './gate.js'
 
@@ -41,7 +41,6 @@ export interface Registration {
   readonly lane?: Gate | Batcher | undefined
 }
 
-export const ANY_VERSION = 2_147_483_647
 const NONE: readonly Registration[] = []
 
 /** Which handlers an event goes to: those of its aggregate and type, of its type, and of patterns that match. */

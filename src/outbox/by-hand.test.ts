@@ -50,7 +50,8 @@ describe('by hand', () => {
 
   it('renews leases of long handlers also when it has failed behind the claim', async () => {
     let isDown = false
-    const { outbox, clock, store } = world({ poller: { leaseMs: 3_000 } }, (method) => {
+    const options = { poller: { leaseMs: 3_000 }, dispatcher: { unroutableGraceMs: 0 } }
+    const { outbox, clock, store } = world(options, (method) => {
       if (isDown && method === 'instances') throw new Error('unreachable')
     })
     const run = gate()
@@ -72,7 +73,8 @@ describe('by hand', () => {
     'that has failed leaves the leases to a %s that came meanwhile',
     async (later) => {
       let isDown = false
-      const { outbox, clock, store } = world({ poller: { leaseMs: 3_000, batchSize: 1 } }, (method) => {
+      const poller = { leaseMs: 3_000, batchSize: 1 }
+      const { outbox, clock, store } = world({ poller, dispatcher: { unroutableGraceMs: 0 } }, (method) => {
         if (isDown && method === 'instances') throw new Error('unreachable')
       })
       const [first, second] = [gate(), gate()]

@@ -1,9 +1,9 @@
 import type { Clock, Timer } from '../core/clock.js'
 import { differingTypes } from '../core/differences.js'
-import { ANY_VERSION, type Routes } from '../dispatcher/routing.js'
+import type { Routes } from '../dispatcher/routing.js'
 import { errorFields, type Logger } from '../observe/logger.js'
-import { REGISTERED_MS } from '../registry.js'
-import type { EventStore, SeenInstance, TypeFilter } from '../store.js'
+import { REGISTERED_MS, union } from '../registry.js'
+import type { EventStore, SeenInstance } from '../store.js'
 import type { Poller } from './poller.js'
 
 const PRUNE_BATCH = 1_000
@@ -190,14 +190,4 @@ export class Janitor {
       )
     }
   }
-}
-
-/**
- * Every type that any of the filters names, of any version: the instances that understand a newer one may still be
- * on their way.
- */
-export function union(filters: readonly TypeFilter[]): TypeFilter {
-  const names = [...new Set(filters.flatMap((one) => one.names))]
-  const prefixes = [...new Set(filters.flatMap((one) => one.prefixes))]
-  return { names, versions: names.map(() => ANY_VERSION), prefixes }
 }

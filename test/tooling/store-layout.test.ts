@@ -17,6 +17,7 @@ const COMMON = [
   'registry',
   'settle',
   'store',
+  'unhandled',
 ]
 const SQL = [...COMMON, 'driver', 'names', 'pauses', 'schema']
 

@@ -15,6 +15,7 @@ import { pruneDone } from './prune.js'
 import { Registry } from './registry.js'
 import { renewIfLeased, settleIfLeased } from './settle.js'
 import { runTransaction } from './transaction.js'
+import { unhandled } from './unhandled.js'
 
 export interface MemoryStoreOptions {
   /** The clock of this "database"; default the machine's. */
@@ -106,6 +107,10 @@ export function memoryStoreOn(database: MemoryDatabase, options: MemoryStoreOpti
     async claimUnroutable(request) {
       await called('claimUnroutable')
       return claimUnroutable(database, now(), request)
+    },
+    async unhandled(request) {
+      await called('unhandled')
+      return unhandled(database, now(), request)
     },
     async settleIfLeased(settlements, keepDone) {
       await called('settleIfLeased')

@@ -22,6 +22,7 @@ import type {
   Settlement,
   StoreCapabilities,
   StoreEvents,
+  UnhandledRequest,
   UnroutableRequest,
 } from '../../store.js'
 import { HostedClient, type TransactionSession } from '../../transaction.js'
@@ -44,6 +45,7 @@ import { migrate, migrationsFor, pendingMigrations } from './schema.js'
 import { CHARSETS, checkCharsets, type Session, sessionOf } from './session.js'
 import * as settling from './settle.js'
 import { ensureInTransaction, ManagedTransaction } from './transaction.js'
+import { unhandled, unhandledStatements } from './unhandled.js'
 
 export interface MysqlStoreOptions {
   /** Database of the tables; default: the one that the pool's connections use. */
@@ -98,6 +100,7 @@ export class MysqlStore<Client> implements EventStore<Client> {
       append: appending.appendStatements(this.#names),
       claims: claiming.claimStatements(this.#names),
       ordered: ordering.orderedStatements(this.#names),
+      unhandled: unhandledStatements(this.#names),
       settles: settling.settleStatements(this.#names),
       registry: registry.registryStatements(this.#names),
       inspect: inspecting.inspectStatements(this.#names),
@@ -214,6 +217,10 @@ export class MysqlStore<Client> implements EventStore<Client> {
 
   claimUnroutable(request: UnroutableRequest) {
     return claiming.claimUnroutable(this.#sql.claims, this.#claims, request)
+  }
+
+  unhandled(request: UnhandledRequest) {
+    return unhandled(this.#sql.unhandled, this.#settles.query, request)
   }
 
   settleIfLeased(settlements: readonly Settlement[], keepDone: boolean) {

@@ -22,6 +22,7 @@ import type {
   Settlement,
   StoreCapabilities,
   StoreEvents,
+  UnhandledRequest,
   UnroutableRequest,
 } from '../../store.js'
 import { HostedClient, type LateAppend, type TransactionSession } from '../../transaction.js'
@@ -44,6 +45,7 @@ import { Ranges } from './ranges.js'
 import * as registry from './registry.js'
 import { isThere, migrate, migrationsFor, pendingMigrations } from './schema.js'
 import * as settling from './settle.js'
+import { unhandled, unhandledStatements } from './unhandled.js'
 
 export interface PostgresStoreOptions {
   /** Schema of the tables; default: the first of the connection's search_path. */
@@ -114,6 +116,7 @@ export class PostgresStore<Client> implements EventStore<Client> {
       ...appending.appendStatements(this.#names),
       claims: this.#either((ranged) => claiming.claimStatements(this.#names, ranged)),
       ordered: ordering.orderedStatements(this.#names),
+      unhandled: unhandledStatements(this.#names),
       settles: settling.settleStatements(this.#names),
       registry: this.#either((ranged) => registry.registryStatements(this.#names, ranged)),
       inspect: this.#either((ranged) => inspecting.inspectStatements(this.#names, ranged)),
@@ -242,6 +245,11 @@ export class PostgresStore<Client> implements EventStore<Client> {
 
   async claimUnroutable(request: UnroutableRequest) {
     return claiming.claimUnroutable(this.#sql.claims(await this.#isRanged()), this.#claim, request)
+  }
+
+  /** On the connection of the claims, whose settings make PostgreSQL use the indexes in their order. */
+  unhandled(request: UnhandledRequest) {
+    return unhandled(this.#sql.unhandled, this.#claim, request)
   }
 
   settleIfLeased(settlements: readonly Settlement[], keepDone: boolean) {

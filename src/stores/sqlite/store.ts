@@ -19,6 +19,7 @@ import type {
   OrderedClaimRequest,
   Settlement,
   StoreCapabilities,
+  UnhandledRequest,
   UnroutableRequest,
 } from '../../store.js'
 import { HostedClient, type TransactionSession } from '../../transaction.js'
@@ -40,6 +41,7 @@ import * as registry from './registry.js'
 import { migrate, migrationsFor, pendingMigrations } from './schema.js'
 import * as settling from './settle.js'
 import { ended } from './transaction.js'
+import { unhandled, unhandledStatements } from './unhandled.js'
 
 export interface SqliteStoreOptions {
   /** Name of the events table; the others are named after it. Default `outbox_event`. */
@@ -68,6 +70,7 @@ export class SqliteStore<Client extends SqliteDatabase> implements EventStore<Cl
       append: appending.appendStatements(this.#names),
       claims: claiming.claimStatements(this.#names),
       ordered: ordering.orderedStatements(this.#names),
+      unhandled: unhandledStatements(this.#names),
       settles: settling.settleStatements(this.#names),
       registry: registry.registryStatements(this.#names),
       inspect: inspecting.inspectStatements(this.#names),
@@ -161,6 +164,10 @@ export class SqliteStore<Client extends SqliteDatabase> implements EventStore<Cl
 
   claimUnroutable(request: UnroutableRequest) {
     return claiming.claimUnroutable(this.#sql.claims.unroutable, this.#connections, request)
+  }
+
+  unhandled(request: UnhandledRequest) {
+    return unhandled(this.#sql.unhandled, this.#connections, request)
   }
 
   settleIfLeased(settlements: readonly Settlement[], keepDone: boolean) {

@@ -24,6 +24,7 @@ import { settle } from './settle.js'
 import { runTheme, type Theme } from './suite.js'
 import { suspects } from './suspects.js'
 import { transactions } from './transactions.js'
+import { unhandled } from './unhandled.js'
 import { unroutable } from './unroutable.js'
 
 export type {
@@ -55,6 +56,7 @@ const THEMES: readonly Theme[] = [
   inspect,
   overview,
   unroutable,
+  unhandled,
   pause,
   inbox,
   registry,

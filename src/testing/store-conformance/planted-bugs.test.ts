@@ -142,6 +142,22 @@ const BUGS: Readonly<Record<string, Bug>> = {
     claimUnroutable: (request) =>
       good.claimUnroutable({ ...request, known: { names: [], versions: [], prefixes: [] } }),
   }),
+  'finds unhandled types on the first page only': (good) => ({
+    unhandled: async (request) => ({ ...(await good.unhandled(request)), after: null }),
+  }),
+  'takes young events for unhandled': (good) => ({
+    unhandled: (request) => good.unhandled({ ...request, olderThanMs: 0 }),
+  }),
+  'replaces the counters of a shared row': (good) => ({
+    registerStopped: async (consumer, replaces) => {
+      const paused = await good.registerStopped(consumer, replaces)
+      await good.heartbeat(consumer)
+      return paused
+    },
+  }),
+  'keeps the row of an instance that stopped': (good) => ({
+    registerStopped: (consumer) => good.registerStopped(consumer, 'nobody'),
+  }),
   'forgets the counters of instances that are gone': (good) => ({
     stats: async () => {
       const known = await good.instances(Number.POSITIVE_INFINITY)
