@@ -2,7 +2,7 @@ import { differingTypes } from './core/differences.js'
 import { duration } from './core/duration.js'
 import { isClean, quoteText } from './core/text.js'
 import { describeError } from './core/unknown.js'
-import { REGISTERED_MS } from './registry.js'
+import { isManual, REGISTERED_MS } from './registry.js'
 import type {
   EventStore,
   Finding,
@@ -11,6 +11,7 @@ import type {
   StoreOverview,
   TypeBacklog,
 } from './store.js'
+import { findUnhandled } from './unhandled.js'
 
 /** What one check has seen. */
 export type Verdict = Omit<Finding, 'check'>
@@ -29,6 +30,8 @@ export interface Limits {
   readonly lostMs: number
   /** An instance that was not seen for so long is gone. */
   readonly aliveMs: number
+  /** Time in which a cron job is expected to run again. */
+  readonly manualMs: number
 }
 
 export const LIMITS: Limits = {
@@ -37,6 +40,7 @@ export const LIMITS: Limits = {
   lagMs: { warning: 60_000, problem: 3_600_000 },
   lostMs: 300_000,
   aliveMs: 60_000,
+  manualMs: 24 * 3_600_000,
 }
 
 /** An overview names no more types than that. */
@@ -136,7 +140,7 @@ export interface LeaseTimes {
   readonly longestMs: number
 }
 
-type Backlog = Pick<EventStore, 'overview' | 'instances' | 'paused'>
+type Backlog = Pick<EventStore, 'overview' | 'instances' | 'paused' | 'unhandled'>
 
 /** What can be said of any store by its own methods. */
 export function backlogChecks(
@@ -154,7 +158,14 @@ export function backlogChecks(
     },
     { check: 'dead letters', look: async () => deadLetterCheck(await overview()) },
     { check: 'lag', look: async () => lagCheck(await overview(), await store.paused(), limits) },
-    { check: 'instances', look: async () => instanceCheck(await live(), await overview()) },
+    { check: 'missing handlers', look: async () => handlerCheck(await findUnhandled(store)) },
+    {
+      check: 'instances',
+      look: async () => {
+        const recent = (await store.instances(limits.manualMs)).filter(isManual)
+        return instanceCheck(await live(), recent, await overview(), limits)
+      },
+    },
   ]
 }
 
@@ -213,12 +224,30 @@ function lagCheck({ types }: StoreOverview, paused: readonly string[], limits: L
   )
 }
 
-function instanceCheck(live: readonly SeenInstance[], { types }: StoreOverview): Verdict {
+function handlerCheck(unhandled: readonly string[]): Verdict {
+  if (unhandled.length === 0) return ok('Every event older than a minute has a registered handler.')
+  return warning(
+    `No consumer has registered a handler for ${some(unhandled.map((type) => quoteText(type)))}.`,
+    'Start the worker or the script that handles them. Without a handler they become dead after `dispatcher.unroutableGraceMs`, 24 hours by default.',
+  )
+}
+
+function instanceCheck(
+  live: readonly SeenInstance[],
+  manual: readonly SeenInstance[],
+  { types }: StoreOverview,
+  limits: Limits,
+): Verdict {
   const pending = types.reduce((sum, type) => sum + type.pending, 0)
   if (live.length === 0) {
-    const says = `No instance has been seen lately${pending > 0 ? `, and ${events(pending)} pending` : ''}.`
+    const waiting = pending > 0 ? `, and ${events(pending)} pending` : ''
+    const routes = [...new Set(manual.flatMap((one) => Object.keys(one.handlers)))]
+    const scripts = `Scripts have handled ${some(routes.map((route) => quoteText(route)))} within ${duration(limits.manualMs)}.`
+    const says = `No instance has been seen lately${waiting}.${routes.length > 0 ? ` ${scripts}` : ''}`
+    if (routes.length > 0 && pending === 0) return ok(says)
     const advice =
       'Start a worker: call `outbox.start()` in a process that has handlers, or `aftercommit work --handlers FILE`.'
+    if (routes.length > 0) return warning(says, `If scripts do not handle these events: ${advice}`)
     return pending > 0 ? problem(says, advice) : warning(says, advice)
   }
   const differing = differingTypes(live)

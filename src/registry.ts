@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto'
+import { isClean } from './core/text.js'
 import { ANY_VERSION, type InstanceRecord, type SeenInstance, type TypeFilter } from './store.js'
 
 /** How long a registration lasts: events of its types are not unroutable for this time. */
@@ -62,14 +63,19 @@ function filterIn(text: unknown): TypeFilter {
   const { names, versions, prefixes, except } = objectIn(text)
   const newest = Array.isArray(versions) ? versions : []
   const pairs = (Array.isArray(names) ? names : []).flatMap((name: unknown, at): [string, number][] =>
-    typeof name === 'string' ? [[name, numberIn(newest[at])]] : [],
+    isRoute(name) ? [[name, numberIn(newest[at])]] : [],
   )
   return {
     names: pairs.map(([name]) => name),
     versions: pairs.map(([, version]) => version),
-    prefixes: textsIn(prefixes),
+    prefixes: textsIn(prefixes).filter(isRoute),
     ...(except === undefined ? {} : { except: textsIn(except) }),
   }
+}
+
+/** An event type, alone or with U+001F and its aggregate type in front. Databases refuse some other characters. */
+function isRoute(value: unknown): value is string {
+  return typeof value === 'string' && isClean(value.replace('\u001f', ''))
 }
 
 function textsIn(value: unknown): string[] {

@@ -95,7 +95,7 @@ const CASES: readonly [
         instance({ names: ['order.placed'] }, { lastSeenAt: at(-600) }),
       ],
     },
-    'waits for a process that handles order.placed: none is running',
+    'waits for a process that handles order.placed: none is running, the last one was seen 5 s ago',
   ],
   ['due', {}, { instances: [WORKER] }, 'is due; an instance takes it as soon as one has room'],
   [

@@ -36,8 +36,13 @@ function waitStep(record: EventRecord, { now, paused, instances }: Circumstances
   if (paused.includes(eventType)) return `waits, since its type is paused: aftercommit resume ${eventType}`
   const wait = availableAt.getTime() - now.getTime()
   if (wait > 0) return `waits for its ${status === 'RETRY' ? 'retry' : 'time'} in ${duration(wait)}`
-  const handlers = instances.filter((one) => isAlive(one, now) && accepts(one.accept, record))
-  if (handlers.length === 0) return `waits for a process that handles ${eventType}: none is running`
+  const handlers = instances.filter((one) => accepts(one.accept, record))
+  if (!handlers.some((one) => isAlive(one, now))) {
+    const seen = Math.max(...handlers.map((one) => one.lastSeenAt.getTime()))
+    const last =
+      handlers.length > 0 ? `, the last one was seen ${duration(Math.max(0, now.getTime() - seen))} ago` : ''
+    return `waits for a process that handles ${eventType}: none is running${last}`
+  }
   if (orderingKey !== null) return 'is due; it waits for its turn among the events of its ordering key'
   return 'is due; an instance takes it as soon as one has room'
 }

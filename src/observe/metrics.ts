@@ -19,6 +19,7 @@ export type GaugeName =
   | 'pending'
   | 'dead_letters'
   | 'paused'
+  | 'unhandled'
 
 export type DurationName = 'handler_ms' | 'settle_ms'
 
@@ -36,7 +37,8 @@ export interface MetricLabels {
  */
 export interface MetricsExporter {
   count(name: CounterName, by: number, labels?: MetricLabels): void
-  gauge(name: GaugeName, value: number): void
+  /** Only `unhandled` has labels. */
+  gauge(name: GaugeName, value: number, labels?: MetricLabels): void
   duration(name: DurationName, ms: number, labels?: MetricLabels): void
 }
 
@@ -48,9 +50,9 @@ export function unfailingMetrics(metrics: MetricsExporter): MetricsExporter {
         ignoreRejection(metrics.count(name, by, labels))
       } catch {}
     },
-    gauge(name, value) {
+    gauge(name, value, labels) {
       try {
-        ignoreRejection(metrics.gauge(name, value))
+        ignoreRejection(metrics.gauge(name, value, labels))
       } catch {}
     },
     duration(name, ms, labels) {

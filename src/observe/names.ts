@@ -90,6 +90,12 @@ export const GAUGES: Readonly<Record<GaugeName, MetricNames>> = {
     'Pauses in force: paused event types, and one more when everything is.',
     '{pause}',
   ),
+  unhandled: named(
+    'aftercommit.unhandled',
+    'aftercommit_unhandled',
+    'Event types for which no consumer has registered a handler: 1 while events older than a minute wait, 0 afterwards.',
+    '{type}',
+  ),
 }
 
 export const DURATIONS: Readonly<Record<DurationName, MetricNames>> = {

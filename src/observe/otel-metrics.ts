@@ -38,15 +38,17 @@ const exporters = new WeakMap<object, MetricsExporter>()
 class OtelExporter implements MetricsExporter {
   readonly #counters = mapOf(COUNTERS, (name) => new SeriesByLabels<Total>(MOST_SERIES, keyOf, TOTALS[name]))
   readonly #attributes = new SeriesByLabels(MOST_SERIES, keyOf, (_key, labels) => processOf(labels))
-  readonly #gauges = new Map<GaugeName, number>()
+  readonly #gauges = mapOf(
+    GAUGES,
+    () => new SeriesByLabels<Total>(MOST_SERIES, keyOf, (_key, labels) => totalOf(plainOf(labels))),
+  )
   readonly #histograms: Record<DurationName, ReturnType<OtelMeter['createHistogram']>>
 
   constructor(meter: OtelMeter) {
     this.#observeCounters(meter)
     for (const [name, { otel, help, unit }] of entriesOf(GAUGES)) {
       meter.createObservableGauge(otel, { description: help, unit }).addCallback((result) => {
-        const value = this.#gauges.get(name)
-        if (value !== undefined) result.observe(value, SYSTEM)
+        for (const { value, attributes } of this.#gauges[name].values()) result.observe(value, attributes)
       })
     }
     this.#histograms = mapOf(DURATIONS, (name) => {
@@ -72,8 +74,8 @@ class OtelExporter implements MetricsExporter {
     this.#counters[name].of(labels).value += by
   }
 
-  gauge(name: GaugeName, value: number): void {
-    this.#gauges.set(name, name === 'oldest_lag_ms' ? value / 1_000 : value)
+  gauge(name: GaugeName, value: number, labels: MetricLabels = NO_LABELS): void {
+    this.#gauges[name].of(labels).value = name === 'oldest_lag_ms' ? value / 1_000 : value
   }
 
   duration(name: DurationName, ms: number, labels: MetricLabels = NO_LABELS): void {

@@ -16,8 +16,8 @@ describe('the page for Prometheus', () => {
     const metrics = prometheusMetrics()
     expect(metrics.contentType).toBe('text/plain; version=0.0.4; charset=utf-8')
     expect(samplesOf(metrics.text()).size).toBe(0)
-    expect(metrics.text().match(/^# TYPE /gm)).toHaveLength(17)
-    expect(metrics.text().match(/^# HELP \w+ [A-Z].+\.$/gm)).toHaveLength(17)
+    expect(metrics.text().match(/^# TYPE /gm)).toHaveLength(18)
+    expect(metrics.text().match(/^# HELP \w+ [A-Z].+\.$/gm)).toHaveLength(18)
   })
 
   it('puts durations into buckets, each with all that is below it', () => {

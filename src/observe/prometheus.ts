@@ -39,12 +39,13 @@ class Prometheus implements PrometheusMetrics {
   readonly contentType = 'text/plain; version=0.0.4; charset=utf-8'
   readonly #counters: Record<CounterName, SeriesByLabels<Counter>>
   readonly #durations: Record<DurationName, SeriesByLabels<Histogram>>
-  readonly #gauges = new Map<GaugeName, number>()
+  readonly #gauges: Record<GaugeName, SeriesByLabels<Counter>>
 
   constructor(maxSeries: number) {
     const counters = (name: CounterName) => new SeriesByLabels(maxSeries, KEYS[name] ?? labelsText, counter)
     const histograms = () => new SeriesByLabels(maxSeries, outcomeText, histogram)
     this.#counters = mapOf(COUNTERS, counters)
+    this.#gauges = mapOf(GAUGES, () => new SeriesByLabels(maxSeries, labelsText, counter))
     this.#durations = mapOf(DURATIONS, histograms)
   }
 
@@ -52,8 +53,8 @@ class Prometheus implements PrometheusMetrics {
     this.#counters[name].of(labels).value += by
   }
 
-  gauge(name: GaugeName, value: number): void {
-    this.#gauges.set(name, name === 'oldest_lag_ms' ? value / 1_000 : value)
+  gauge(name: GaugeName, value: number, labels: MetricLabels = NO_LABELS): void {
+    this.#gauges[name].of(labels).value = name === 'oldest_lag_ms' ? value / 1_000 : value
   }
 
   duration(name: DurationName, ms: number, labels: MetricLabels = NO_LABELS): void {
@@ -80,8 +81,9 @@ class Prometheus implements PrometheusMetrics {
     }
     for (const [name, { prometheus, help }] of entriesOf(GAUGES)) {
       begin(prometheus, 'gauge', help)
-      const value = this.#gauges.get(name)
-      if (value !== undefined) lines.push(`${prometheus} ${value}`)
+      for (const { labels, value } of this.#gauges[name].values()) {
+        lines.push(`${prometheus}${braced(labels)} ${value}`)
+      }
     }
     for (const [name, { prometheus, help }] of entriesOf(DURATIONS)) {
       begin(prometheus, 'histogram', help)

@@ -4,6 +4,7 @@ import { InMemoryEventBus } from '../buses/memory.js'
 import { BrokerUnavailableError, InvalidSettingError } from '../core/errors.js'
 import { memoryStore } from '../stores/memory/index.js'
 import { VirtualClock } from '../testing/virtual-clock.js'
+import { UnhandledTypes } from '../unhandled.js'
 import { type Health, HealthMonitor } from './health.js'
 
 const codes = ({ problems }: Health) => problems.map(({ code }) => code)
@@ -30,7 +31,7 @@ describe('health', () => {
       poller: { lastClaimAt: 0, turnedAt: 0 },
       cold: { length: 0 },
       keeper: { stuck: () => [] },
-      janitor: { differences: [] },
+      janitor: { differences: [], unhandled: new UnhandledTypes(memoryStore()) },
       concurrency: 4,
       dispatcher: { liveWorkers: 3 },
     })

@@ -1,6 +1,8 @@
 import type { Clock, Timer } from '../core/clock.js'
 import { known, whole } from '../core/settings.js'
+import { quoteText } from '../core/text.js'
 import { describeError } from '../core/unknown.js'
+import { some } from '../diagnosis.js'
 import type { Janitor } from '../poller/janitor.js'
 import type { LeaseKeeper } from '../poller/lease-keeper.js'
 import type { Poller } from '../poller/poller.js'
@@ -25,6 +27,8 @@ export interface Health {
   readonly dead: number | null
   /** Ids of events whose handlers have not returned for `stuckAfterMs`. */
   readonly stuck: readonly string[]
+  /** Event types that no consumer has registered a handler for, and that have events older than a minute. */
+  readonly unhandled: readonly string[]
   /** Relays that wait for their broker. */
   readonly waitingRelays: readonly WaitingRelay[]
   readonly problems: readonly HealthProblem[]
@@ -53,6 +57,7 @@ export const HEALTH_EFFECTS = {
   CLAIMS_LATE: null,
   HANDLERS_STUCK: null,
   HANDLERS_DIFFER: null,
+  NO_HANDLER: null,
   BROKER_UNREACHABLE: null,
   LAG: null,
   DEAD_LETTERS: null,
@@ -87,7 +92,7 @@ interface MonitorOptions {
   /** What is claimed and waits in memory: then nothing more need be claimed. */
   readonly cold: { readonly length: number }
   readonly keeper: Pick<LeaseKeeper, 'stuck'>
-  readonly janitor: Pick<Janitor, 'differences'>
+  readonly janitor: Pick<Janitor, 'differences' | 'unhandled'>
   readonly concurrency: number
   readonly dispatcher: { readonly liveWorkers: number }
 }
@@ -113,11 +118,15 @@ export class HealthMonitor {
     const maxDead = whole('maxDead', options.maxDead, Number.MAX_SAFE_INTEGER, 0)
     const problems: HealthProblem[] = []
     const add = (code: HealthCode, message: string) => void problems.push({ code, message })
-    const stats = await this.#stats(timeoutMs).catch((error: unknown) => {
-      add('STORE_UNREACHABLE', `the store does not answer: ${reasonOf(error)}`)
-      return null
-    })
     const { state, keeper, janitor } = this.#options
+    const [stats, unhandled] = await Promise.all([
+      this.#stats(timeoutMs).catch((error: unknown) => {
+        add('STORE_UNREACHABLE', `the store does not answer: ${reasonOf(error)}`)
+        return null
+      }),
+      // Without a new answer, the last one counts.
+      this.#inTime(janitor.unhandled.look(), timeoutMs).catch(() => janitor.unhandled.types),
+    ])
     const lastClaimAgoMs = this.#lookAtPoller(add)
     const { concurrency, dispatcher } = this.#options
     const { liveWorkers } = dispatcher
@@ -128,6 +137,10 @@ export class HealthMonitor {
     if (stuck.length > 0) add('HANDLERS_STUCK', `${stuck.length} handlers have not returned for a long time`)
     for (const type of janitor.differences)
       add('HANDLERS_DIFFER', `live instances have different handlers for ${type}`)
+    if (unhandled.length > 0) {
+      const types = some(unhandled.map((type) => quoteText(type)))
+      add('NO_HANDLER', `events wait, and no consumer has registered a handler for ${types}`)
+    }
     for (const { name, sinceMs } of waitingRelays) {
       add('BROKER_UNREACHABLE', `the relay ${name} has waited for its broker for ${sinceMs} ms`)
     }
@@ -145,6 +158,7 @@ export class HealthMonitor {
       oldestLagMs: stats?.oldestLagMs ?? null,
       dead: stats?.dead ?? null,
       stuck,
+      unhandled,
       waitingRelays,
       problems,
     }
@@ -167,12 +181,16 @@ export class HealthMonitor {
   }
 
   async #stats(timeoutMs: number): Promise<StoreStats> {
-    const { store, clock } = this.#options
-    this.#asking ??= store.stats().finally(() => {
+    this.#asking ??= this.#options.store.stats().finally(() => {
       this.#asking = null
     })
+    return this.#inTime(this.#asking, timeoutMs)
+  }
+
+  async #inTime<T>(answer: Promise<T>, timeoutMs: number): Promise<T> {
+    const { clock } = this.#options
     // Whoever has waited in vain does not look at it any more.
-    this.#asking.catch(() => {})
+    answer.catch(() => {})
     let timer: Timer | undefined
     const late = new Promise<never>((_, reject) => {
       const giveUp = () => reject(new Error(`nothing within ${timeoutMs} ms`))
@@ -180,7 +198,7 @@ export class HealthMonitor {
       timer.unref?.()
     })
     try {
-      return await Promise.race([this.#asking, late])
+      return await Promise.race([answer, late])
     } finally {
       timer?.cancel()
     }

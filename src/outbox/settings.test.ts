@@ -32,7 +32,7 @@ const NUMBERS = [
   ['dispatcher', 'queueBytes', 67_108_864, 1],
   ['dispatcher', 'drainTimeoutMs', 5_000, 0],
   ['dispatcher', 'stuckAfterMs', 300_000, 1],
-  ['dispatcher', 'unroutableGraceMs', 60_000, 0],
+  ['dispatcher', 'unroutableGraceMs', 86_400_000, 0],
   ['poller', 'pollIntervalMs', 5_000, 1],
   ['poller', 'batchSize', 200, 1],
   ['poller', 'leaseMs', 30_000, 100],

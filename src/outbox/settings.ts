@@ -24,9 +24,9 @@ export interface DispatcherSettings {
   readonly drainTimeoutMs?: number
   /** A handler that runs longer than this is reported. Default 300,000. */
   readonly stuckAfterMs?: number
-  /** What becomes of an event that no instance handles. Default `dead`. */
+  /** What becomes of an event for which no consumer has registered a handler within 7 days. Default `dead`. */
   readonly onUnroutable?: 'dead' | 'retry'
-  /** How old it must be for that. Default 60,000; 0 means at once. */
+  /** Age from which such an event counts as unroutable. Default 24 hours; 0 means immediately. */
   readonly unroutableGraceMs?: number
   readonly interceptors?: readonly Interceptor[]
   readonly createScope?: CreateScope
@@ -112,7 +112,7 @@ export function settingsOf<Client>(options: OutboxOptions<Client>) {
     drainTimeoutMs: whole('dispatcher.drainTimeoutMs', dispatcher.drainTimeoutMs, 5_000, 0),
     stuckAfterMs: whole('dispatcher.stuckAfterMs', dispatcher.stuckAfterMs, 300_000, 1),
     onUnroutable: dispatcher.onUnroutable ?? 'dead',
-    unroutableGraceMs: whole('dispatcher.unroutableGraceMs', dispatcher.unroutableGraceMs, 60_000, 0),
+    unroutableGraceMs: whole('dispatcher.unroutableGraceMs', dispatcher.unroutableGraceMs, DAY_MS, 0),
     interceptors: checkedInterceptors(dispatcher.interceptors ?? []),
     createScope: dispatcher.createScope,
     pollIntervalMs: whole('poller.pollIntervalMs', poller.pollIntervalMs, 5_000, 1),

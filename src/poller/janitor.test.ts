@@ -24,6 +24,8 @@ interface Setup {
   readonly pruned?: readonly number[]
   /** The same for `pruneProcessed`. */
   readonly forgotten?: readonly number[]
+  /** Event types without a handler at that time. */
+  readonly unhandled?: (at: number) => readonly string[]
   readonly onCall?: (what: string) => unknown
 }
 
@@ -67,6 +69,10 @@ function world(setup: Setup = {}) {
       async pruneDone() {
         await call('pruneDone')
         return pruned.shift() ?? 0
+      },
+      async unhandled() {
+        await call('unhandled')
+        return { eventTypes: setup.unhandled?.(clock.monotonic()) ?? [], after: null }
       },
       pruneInstances: () => call('pruneInstances'),
       async pruneProcessed(olderThanMs) {

@@ -2,16 +2,23 @@ import type { Clock, Timer } from '../core/clock.js'
 import { differingTypes } from '../core/differences.js'
 import type { Routes } from '../dispatcher/routing.js'
 import { errorFields, type Logger } from '../observe/logger.js'
+import { type MetricsExporter, typeLabels } from '../observe/metrics.js'
 import { REGISTERED_MS, union } from '../registry.js'
 import type { EventStore, SeenInstance } from '../store.js'
+import { UnhandledTypes } from '../unhandled.js'
 import type { Poller } from './poller.js'
 
 const PRUNE_BATCH = 1_000
+/** A log line names no more types than this. */
+const MOST_LOGGED = 20
 /** What is to go is looked for this often in the time it is kept, and at least this often. */
 const PRUNES = { perRetention: 10, everyMs: 3_600_000 }
 
 export interface JanitorOptions {
-  readonly store: Pick<EventStore, 'instances' | 'pruneDone' | 'pruneInstances' | 'pruneProcessed'>
+  readonly store: Pick<
+    EventStore,
+    'instances' | 'unhandled' | 'pruneDone' | 'pruneInstances' | 'pruneProcessed'
+  >
   readonly clock: Clock
   readonly poller: Poller
   readonly routes: Routes
@@ -20,6 +27,7 @@ export interface JanitorOptions {
   readonly processedMs: number
   readonly unroutableGraceMs: number
   readonly logger: Logger
+  readonly metrics?: MetricsExporter | undefined
   readonly instance: string
   /** Registers this instance or renews its row. */
   heartbeat(): Promise<void>
@@ -37,16 +45,21 @@ export class Janitor {
   #running = false
   #registered = false
   #busy: Promise<void> | null = null
-  #cleaning: Promise<void> | null = null
+  #cleaning: Promise<unknown> | null = null
+  #looking: Promise<unknown> | null = null
+  /** Types that were reported as unhandled and still are. */
+  #reported: readonly string[] = []
   #cleanedAt = Number.NEGATIVE_INFINITY
   #prunedAt = { done: Number.NEGATIVE_INFINITY, marks: Number.NEGATIVE_INFINITY }
   #halting = new AbortController()
   #endRest: (() => void) | null = null
   /** Event types for which live instances have different handlers. */
   differences: readonly string[] = []
+  readonly unhandled: UnhandledTypes
 
   constructor(options: JanitorOptions) {
     this.#options = options
+    this.unhandled = new UnhandledTypes(options.store)
   }
 
   get heartbeatMs(): number {
@@ -72,6 +85,7 @@ export class Janitor {
     this.#timer = null
     await this.#busy
     await this.#cleaning
+    await this.#looking
   }
 
   async stop(): Promise<void> {
@@ -114,7 +128,15 @@ export class Janitor {
 
   async #tick(): Promise<void> {
     const { clock, pollIntervalMs, unroutableGraceMs } = this.#options
-    await this.#attempt('heartbeat', () => this.#options.heartbeat())
+    const isReachable = await this.#attempt('heartbeat', () => this.#options.heartbeat())
+    // Not awaited: a slow database must not hold up the heartbeat.
+    if (isReachable) {
+      this.#looking ??= this.#attempt('look for missing handlers', () => this.#reportUnhandled()).finally(
+        () => {
+          this.#looking = null
+        },
+      )
+    }
     const cleanEvery = Math.max(pollIntervalMs, Math.min(unroutableGraceMs, pollIntervalMs * 12))
     if (clock.monotonic() - this.#cleanedAt < cleanEvery) return
     this.#cleanedAt = clock.monotonic()
@@ -160,11 +182,15 @@ export class Janitor {
     this.#endRest = null
   }
 
-  /** Of those the one with the lowest id cleans up. */
+  /**
+   * Running instances, of which the one with the lowest id cleans up. The last heartbeat of this instance tells the
+   * database's time, so that a foreign row with a time in the future is not taken for a running instance.
+   */
   #alive(seen: readonly SeenInstance[]): SeenInstance[] {
-    const newest = Math.max(...seen.map((one) => one.lastSeenAt.getTime()))
+    const own = seen.find((one) => one.id === this.#options.instance)
+    const now = own ? own.lastSeenAt.getTime() : Math.max(...seen.map((one) => one.lastSeenAt.getTime()))
     return seen.filter(
-      (one) => one.stoppedAt === null && newest - one.lastSeenAt.getTime() < this.heartbeatMs * 3,
+      (one) => one.stoppedAt === null && Math.abs(now - one.lastSeenAt.getTime()) < this.heartbeatMs * 3,
     )
   }
 
@@ -180,14 +206,36 @@ export class Janitor {
     }
   }
 
-  async #attempt(what: string, work: () => Promise<unknown>): Promise<void> {
+  /** Logs each type once, until it disappears. */
+  async #reportUnhandled(): Promise<void> {
+    const { logger, metrics } = this.#options
+    const types = await this.unhandled.look()
+    const gone = this.#reported.filter((type) => !types.includes(type))
+    const found = types.filter((type) => !this.#reported.includes(type))
+    this.#reported = types
+    for (const type of types) metrics?.gauge('unhandled', 1, typeLabels(type))
+    for (const type of gone) metrics?.gauge('unhandled', 0, typeLabels(type))
+    if (found.length === 0) return
+    logger.warn(
+      {
+        event_types: found.slice(0, MOST_LOGGED),
+        ...(found.length > MOST_LOGGED ? { of: found.length } : {}),
+      },
+      'events wait, and no consumer has registered a handler for their types',
+    )
+  }
+
+  /** Resolves with false after a failure. */
+  async #attempt(what: string, work: () => Promise<unknown>): Promise<boolean> {
     try {
       await work()
+      return true
     } catch (error) {
       this.#options.logger.warn(
         { task: what, ...errorFields(error) },
         'background work failed; trying again later',
       )
+      return false
     }
   }
 }

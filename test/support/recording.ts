@@ -1,4 +1,4 @@
-import type { CounterName, LogFields, Logger, LogLevel, MetricsExporter } from '../../src/index.js'
+import type { CounterName, GaugeName, LogFields, Logger, LogLevel, MetricsExporter } from '../../src/index.js'
 
 export interface LogLine {
   readonly level: LogLevel
@@ -14,14 +14,23 @@ export function recordingLogger(): Logger & { readonly lines: LogLine[] } {
   return { lines, debug: at('debug'), info: at('info'), warn: at('warn'), error: at('error') }
 }
 
-/** Adds up the counters. */
-export function recordingMetrics(): MetricsExporter & { total(name: CounterName): number } {
+interface RecordingMetrics extends MetricsExporter {
+  total(name: CounterName): number
+  /** Values by event type; without one, the key is empty. */
+  gauges(name: GaugeName): Readonly<Record<string, number>>
+}
+
+/** Adds up the counters, and keeps the last value of each gauge. */
+export function recordingMetrics(): RecordingMetrics {
   const totals = new Map<CounterName, number>()
+  const gauges = new Map<GaugeName, Record<string, number>>()
   return {
     count: (name, by) => void totals.set(name, (totals.get(name) ?? 0) + by),
-    gauge: () => {},
+    gauge: (name, value, { eventType = '' } = {}) =>
+      void gauges.set(name, { ...gauges.get(name), [eventType]: value }),
     duration: () => {},
     total: (name) => totals.get(name) ?? 0,
+    gauges: (name) => gauges.get(name) ?? {},
   }
 }
 

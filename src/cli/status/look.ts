@@ -1,4 +1,5 @@
 import type { EventStore, InstanceLeases, SeenInstance, TypeBacklog } from '../../store.js'
+import { findUnhandled } from '../../unhandled.js'
 import type { RateMeter, Rates } from './rates.js'
 
 /** What the outbox looked like at a moment. Its JSON is what `status --json` prints. */
@@ -18,6 +19,8 @@ export interface Look {
   /** Types that are paused; `*` for everything. */
   readonly paused: readonly string[]
   readonly types: readonly TypeBacklog[]
+  /** Types that no consumer has registered a handler for, and that have events older than a minute. */
+  readonly unhandled: readonly string[]
   readonly instances: readonly InstanceLook[]
   /** Leases whose owner is none of these: a process that works by hand, or one that is gone. */
   readonly otherLeases: readonly InstanceLeases[]
@@ -42,15 +45,16 @@ export interface InstanceLook {
 const SHOWN_MS = 3_600_000
 const RUNNING_MS = 60_000
 
-type Source = Pick<EventStore, 'name' | 'stats' | 'overview' | 'instances' | 'paused'>
+type Source = Pick<EventStore, 'name' | 'stats' | 'overview' | 'instances' | 'paused' | 'unhandled'>
 
 export async function lookAt(store: Source, meter: RateMeter): Promise<Look> {
-  const [stats, overview, shown, recent, paused] = await Promise.all([
+  const [stats, overview, shown, recent, paused, unhandled] = await Promise.all([
     store.stats(),
     store.overview(),
     store.instances(SHOWN_MS),
     store.instances(RUNNING_MS),
     store.paused(),
+    findUnhandled(store),
   ])
   const heard = new Set(recent.map(({ id }) => id))
   const leases = new Map(overview.leases.map(({ instance, count }) => [instance, count]))
@@ -74,6 +78,7 @@ export async function lookAt(store: Source, meter: RateMeter): Promise<Look> {
     rates: meter.measure(present.filter(({ id }) => heard.has(id))),
     paused,
     types: overview.types,
+    unhandled,
     instances,
     otherLeases: overview.leases.filter(({ instance }) => !known.has(instance)),
   }

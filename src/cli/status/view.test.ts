@@ -31,6 +31,7 @@ function look(more: Partial<Look> = {}): Look {
     failed: 1,
     rates: { donePerSecond: 12.34, failedPerSecond: 0, basis: 'heartbeats' },
     paused: [],
+    unhandled: [],
     types: [{ eventType: 'order.placed', pending: 1_204, dead: 3, oldestLagMs: 3_400 }],
     instances: [instance()],
     otherLeases: [],
@@ -56,6 +57,13 @@ describe('the view of a look', () => {
     const text = shown(seen, 120).join('\n')
     for (const word of ['a.b, c.d', 'silent, 10 min ago', 'bbbbbbbbbbbb (3)']) expect(text).toContain(word)
     expect(shown(look({ paused: ['*', 'a'] })).join('\n')).toContain('everything')
+  })
+
+  it('names the types that nobody handles', () => {
+    expect(shown(look({ unhandled: ['a.b', 'c\u001b[31m'] })).join('\n')).toMatch(
+      /^unhandled a\.b, c\\u001b\[31m/m,
+    )
+    expect(shown(look()).join('\n')).not.toContain('unhandled')
   })
 
   it('says so when there is nothing', () => {

@@ -54,7 +54,7 @@ export function viewOf(look: Look, frame: Frame): string[] {
 }
 
 function figuresOf(look: Look, { width, style, history }: Frame): string[] {
-  const { rates, dead, paused } = look
+  const { rates, dead, paused, unhandled } = look
   const room = Math.min(60, width - LABEL - FIGURE - 1)
   const line = (label: string, figure: string, values?: readonly (number | null)[]) => {
     const head = `${label.padEnd(LABEL)} ${figure.padEnd(FIGURE)}`
@@ -70,7 +70,9 @@ function figuresOf(look: Look, { width, style, history }: Frame): string[] {
     dead > 0 ? style('red', line('dead', grouped(dead))) : line('dead', '0'),
   ]
   const names = paused.includes('*') ? 'everything' : paused.join(', ')
-  return paused.length > 0 ? [...lines, style('yellow', line('paused', safe(names)))] : lines
+  if (paused.length > 0) lines.push(style('yellow', line('paused', safe(names))))
+  if (unhandled.length > 0) lines.push(style('yellow', line('unhandled', safe(unhandled.join(', ')))))
+  return lines
 }
 
 function typeLines({ types }: Look, { width, style }: Frame): string[] {

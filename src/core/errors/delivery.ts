@@ -3,7 +3,7 @@ import { describeError } from '../unknown.js'
 import { AftercommitError, nameErrors } from './base.js'
 import { InvalidSettingError } from './setup.js'
 
-/** No instance has a handler for the event. */
+/** No consumer, started or manual, has registered a handler for the event within the last 7 days. */
 export class UnroutableEventError extends AftercommitError {
   static {
     nameErrors(UnroutableEventError, 'UnroutableEventError')
@@ -14,7 +14,7 @@ export class UnroutableEventError extends AftercommitError {
   constructor(eventType: string) {
     super(
       'UNROUTABLE_EVENT',
-      `No instance has a handler for ${quoteText(eventType)}. Register one with outbox.on(), then retry the dead letter.`,
+      `No consumer has registered a handler for ${quoteText(eventType)} within the last 7 days. Register one with outbox.on(), then retry the dead letter.`,
     )
     this.eventType = eventType
   }

@@ -4,7 +4,7 @@ import type { MemoryDatabase } from './database.js'
 import { isLeased, type Row } from './row.js'
 
 export function diagnose(
-  store: Pick<EventStore, 'overview' | 'instances' | 'paused'>,
+  store: Pick<EventStore, 'overview' | 'instances' | 'paused' | 'unhandled'>,
   database: MemoryDatabase,
   now: () => number,
 ): Promise<readonly Finding[]> {

@@ -25,7 +25,7 @@ const LONG_HISTORY = 1_000_000
 const EXACT_COLLATIONS = ['utf8mb4_0900_bin', 'utf8mb4_nopad_bin', 'utf8mb4_bin']
 
 export interface Subject {
-  readonly store: Pick<EventStore, 'overview' | 'instances' | 'paused' | 'pendingMigrations'>
+  readonly store: Pick<EventStore, 'overview' | 'instances' | 'paused' | 'unhandled' | 'pendingMigrations'>
   /** In a transaction of its own each. */
   readonly query: (sql: string, params?: readonly Param[]) => Promise<Answer>
   readonly names: Names

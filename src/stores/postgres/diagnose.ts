@@ -28,7 +28,7 @@ const HEARD_WITHIN_MS = 5_000
 const PROBE = 'aftercommit_probe'
 
 export interface Subject {
-  readonly store: Pick<EventStore, 'overview' | 'instances' | 'paused' | 'pendingMigrations'>
+  readonly store: Pick<EventStore, 'overview' | 'instances' | 'paused' | 'unhandled' | 'pendingMigrations'>
   readonly driver: PostgresDriver<unknown>
   readonly names: Names
   /** As the settings have it. */

@@ -26,7 +26,7 @@ const LARGE_WAL = 64 * MEGABYTE
 const LOCK_WITHIN_MS = 1_000
 
 export interface Subject<Client extends SqliteDatabase> {
-  readonly store: Pick<EventStore, 'overview' | 'instances' | 'paused' | 'pendingMigrations'>
+  readonly store: Pick<EventStore, 'overview' | 'instances' | 'paused' | 'unhandled' | 'pendingMigrations'>
   readonly connections: Connections<Client>
   readonly names: Names
 }

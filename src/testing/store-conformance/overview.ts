@@ -185,6 +185,17 @@ export const overview: Theme = {
       assert.equal((await finding(h, 'instances')).level, 'problem')
     })
 
+    test('a script that ran lately is named, is no live instance, and makes missing instances a warning', async (h) => {
+      await h.store.registerStopped(instance('manual-1', { 'order.placed': ['mail'] }), 'a')
+      assert.equal((await finding(h, 'instances')).level, 'ok')
+      await h.appendFree(1)
+      const { level, says } = await finding(h, 'instances')
+      assert.equal(level, 'warning')
+      assert.match(says, /^No instance has been seen lately.*"order\.placed"/)
+      await h.store.heartbeat(instance('a', { 'order.placed': ['other'] }))
+      assert.equal((await finding(h, 'instances')).level, 'ok')
+    })
+
     test('live instances with different handlers for a type are a warning that names it', async (h) => {
       await h.store.heartbeat(instance('a', { 'order.placed': ['mail'], same: ['x'] }))
       await h.store.heartbeat(instance('b', { 'order.placed': ['audit'], same: ['x'] }))
