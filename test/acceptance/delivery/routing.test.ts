@@ -20,6 +20,7 @@ onEveryPostgres('an event that nobody handles', (newWorld) => {
     const outbox = world.outbox({ dispatcher: AtOnce })
     outbox.on('known.thing', 'note', () => {})
     await insert(world, 'stray', 'unknown.thing')
+    await outbox.start()
     await outbox.drain()
     expect(await world.rows()).toMatchObject([
       { status: 'DEAD', lastError: expect.stringContaining('UnroutableEventError') },
@@ -41,6 +42,7 @@ onEveryPostgres('an event that nobody handles', (newWorld) => {
     outbox.on('known.thing', 'note', () => {})
     await insert(world, 'young', 'unknown.thing', 1, 50_000)
     await insert(world, 'old', 'unknown.thing', 1, 70_000)
+    await outbox.start()
     await outbox.drain()
     expect(await world.rows()).toMatchObject([
       { id: 'young', status: 'NEW', attempts: 0 },
@@ -54,6 +56,7 @@ onEveryPostgres('an event that nobody handles', (newWorld) => {
     const outbox = world.outbox({ dispatcher, retry: { maxAttempts: 3 } })
     outbox.on('known.thing', 'note', () => {})
     await insert(world, 'stray', 'unknown.thing')
+    await outbox.start()
     await outbox.poll()
     expect(await world.rows()).toMatchObject([{ attempts: 1, status: 'RETRY' }])
     await outbox.drain()
@@ -65,6 +68,7 @@ onEveryPostgres('an event that nobody handles', (newWorld) => {
     const outbox = world.outbox({ dispatcher: { ...AtOnce, onUnroutable: 'retry' } })
     outbox.on('known.thing', 'note', () => {})
     await insert(world, 'stray', 'unknown.thing')
+    await outbox.start()
     await outbox.poll()
     outbox.on('unknown.thing', 'late', () => {})
     await outbox.drain()
@@ -80,6 +84,7 @@ onEveryPostgres('an event that nobody handles', (newWorld) => {
     const outbox = world.outbox({ dispatcher: AtOnce })
     outbox.on('known.thing', 'note', () => {})
     await insert(world, 'theirs', 'their.thing', 1, HOUR_MS)
+    await outbox.start()
     await outbox.drain()
     expect(await world.rows()).toMatchObject([{ status: 'NEW', attempts: 0 }])
     await other.start()
@@ -96,6 +101,7 @@ onEveryPostgres('an event that nobody handles', (newWorld) => {
     const outbox = world.outbox({ dispatcher: AtOnce })
     outbox.on('known.thing', 'note', () => {})
     await insert(world, 'theirs', 'their.thing')
+    await outbox.start()
     await outbox.drain()
     expect(await world.rows()).toMatchObject([{ status: 'DEAD' }])
   })
@@ -108,6 +114,7 @@ onEveryPostgres('an event that nobody handles', (newWorld) => {
     await world.pool.query(
       `update ${world.table} set locked_by = 'gone:1', locked_until = now() - interval '1 min'`,
     )
+    await outbox.start()
     await outbox.drain()
     expect(await world.rows()).toMatchObject([{ status: 'DEAD' }])
   })
@@ -169,6 +176,7 @@ onEveryPostgres('versions of an event', (newWorld) => {
     const old = world.outbox({ dispatcher: AtOnce })
     old.on(V1, 'note', () => {})
     await insert(world, 'two', 'changing.thing', 2, 10 * 60_000)
+    await old.start()
     await old.drain()
     expect(await world.rows()).toMatchObject([{ status: 'NEW', attempts: 0 }])
   })

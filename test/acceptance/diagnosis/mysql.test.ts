@@ -33,6 +33,7 @@ const ALL = [
   'stuck leases',
   'dead letters',
   'lag',
+  'missing handlers',
   'instances',
   'pool size',
 ]

@@ -24,6 +24,7 @@ const ALL = [
   'stuck leases',
   'dead letters',
   'lag',
+  'missing handlers',
   'instances',
   'notify',
   'pooler',
@@ -242,7 +243,7 @@ describe('diagnosis of PostgreSQL', () => {
     const findings = await plain.diagnose()
     expect(findings.map((finding) => finding.check)).toEqual(ALL)
     expect(one(findings, 'schema')).toMatchObject({ level: 'warning' })
-    for (const check of ['schema', 'stuck leases', 'dead letters', 'lag', 'instances'])
+    for (const check of ['schema', 'stuck leases', 'dead letters', 'lag', 'missing handlers', 'instances'])
       expect(one(findings, check).says).toMatch(/^Could not look: "permission denied for table outbox_event/)
     const sessions = one(findings, 'long transactions')
     expect(sessions).toMatchObject({ level: 'warning', says: expect.stringMatching(/^Could not look into/) })

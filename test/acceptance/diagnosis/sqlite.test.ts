@@ -26,6 +26,7 @@ const ALL = [
   'stuck leases',
   'dead letters',
   'lag',
+  'missing handlers',
   'instances',
 ]
 
