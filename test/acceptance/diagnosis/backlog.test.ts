@@ -1,14 +1,16 @@
 import { createPool } from 'mysql2/promise'
 import { describe, expect, inject, it } from 'vitest'
 import { EventEnvelope } from '../../../src/core/envelope.js'
-import type { EventStore } from '../../../src/index.js'
+import { createOutbox, type EventStore } from '../../../src/index.js'
 import { mysqlStore } from '../../../src/stores/mysql/index.js'
 import { postgresStore } from '../../../src/stores/postgres/index.js'
 import { sqliteStore } from '../../../src/stores/sqlite/index.js'
 import { isOn } from '../../support/databases.js'
 import { freshMysql } from '../../support/mariadb-server.js'
+import { recordingLogger } from '../../support/recording.js'
 import { sqliteDrivers, sqliteFolder } from '../../support/sqlite-drivers.js'
 import { afterwards, emptyDatabase, poolOn } from '../../support/trap-kit.js'
+import { until } from '../../support/until.js'
 import { findingOf } from './kit.js'
 
 interface World {
@@ -100,6 +102,62 @@ describe.each(WORLDS.filter(([, , isThere]) => isThere))('diagnosis of a backlog
     expect((await findingOf(store, 'stuck leases')).advice).toMatch(/A live instance takes them over/)
     await store.pause('*')
     expect(await findingOf(store, 'stuck leases')).toMatchObject({ level: 'ok' })
+  })
+
+  it('names the types of events older than a minute that no consumer has registered a handler for', async () => {
+    const { store, run, ago } = await opened([
+      { eventType: 'worked' },
+      { eventType: 'scripted' },
+      { eventType: 'b\u200e' },
+      { eventType: 'a', orderingKey: 'k' },
+    ])
+    expect(await findingOf(store, 'missing handlers')).toMatchObject({ level: 'ok' })
+    await run(`update outbox_event set created_at = ${ago(2)}`)
+    const only = (name: string) => ({ names: [name], versions: [1], prefixes: [] })
+    await store.heartbeat({ ...instance, accept: only('worked') })
+    await store.registerStopped({ ...instance, id: 'manual-1', accept: only('scripted') }, 'nobody')
+    const missing = await findingOf(store, 'missing handlers')
+    expect(missing.level).toBe('warning')
+    expect(missing.says).toBe('No consumer has registered a handler for "a", "b\u200e".')
+    await store.heartbeat(instance)
+    expect(await findingOf(store, 'missing handlers')).toMatchObject({ level: 'ok' })
+    await run(`update outbox_event_instance set last_seen_at = ${ago(8 * 24 * 60)}`)
+    expect((await findingOf(store, 'missing handlers')).says).toMatch(/"scripted", "worked"\.$/)
+  })
+
+  it('survives rows of the registry that no instance wrote', async () => {
+    const { store, run, ago } = await opened([])
+    const rows = [
+      ['[]', 'null'],
+      ['null', '[1, 2]'],
+      ['{"a": 5, "b": [1, null, "x"]}', '{"names": 5, "versions": {}, "prefixes": "x"}'],
+      ['{"__proto__": ["x"]}', '{"names": [null, {}, "a"], "versions": ["x"], "prefixes": [[], 7]}'],
+      [
+        '{}',
+        '{"names": ["nul\\u0000", "unit\\u001e", "half\\ud800"], "versions": [1], "prefixes": ["\\u0000"]}',
+      ],
+    ]
+    for (const [at, [handlers, accept]] of rows.entries()) {
+      await run(`insert into outbox_event_instance (id, host, pid, version, handlers, accept, last_seen_at)
+        values ('  ${at}', '', -1, '', '${handlers}', '${accept}', ${ago(at % 2 ? -60 : 0)})`)
+    }
+    const log = recordingLogger()
+    const outbox = createOutbox({
+      store,
+      logger: log,
+      poller: { pollIntervalMs: 20 },
+      dispatcher: { unroutableGraceMs: 0 },
+    })
+    afterwards('stop the outbox', () => outbox.stop())
+    outbox.on('mine', 'note', () => {})
+    await outbox.start()
+    await outbox.enqueue({ type: 'unknown' })
+    await until(async () => (await store.stats()).dead === 1)
+    await store.registerStopped({ ...instance, id: 'manual-1' }, 'nobody')
+    expect((await outbox.health()).problems).toEqual([])
+    const doubtful = (await store.diagnose()).filter((one) => one.says.startsWith('Could not look'))
+    expect(doubtful).toEqual([])
+    expect(log.lines.filter((line) => line.message.startsWith('background work failed'))).toEqual([])
   })
 
   it('finds what has waited too long, and lets wait what is paused', async () => {
