@@ -298,7 +298,7 @@ describe('a publisher that is deployed before its first worker', () => {
     await clock.advance(ms - MINUTE_MS)
     expect(await statusOf('order.placed')).toEqual(['NEW', 'NEW', 'NEW'])
     const said = log.lines.filter((line) => line.level === 'warn')
-    expect(said.map((line) => line.fields)).toEqual([{ event_types: ['order.placed'] }])
+    expect(said.map((line) => line.fields)).toEqual([{ event_types: ['order.placed'], count: 1 }])
     expect(metrics.gauges('unhandled')).toEqual({ 'order.placed': 1 })
     const worker = process()
     const handled: unknown[] = []

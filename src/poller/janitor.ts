@@ -217,10 +217,7 @@ export class Janitor {
     for (const type of gone) metrics?.gauge('unhandled', 0, typeLabels(type))
     if (found.length === 0) return
     logger.warn(
-      {
-        event_types: found.slice(0, MOST_LOGGED),
-        ...(found.length > MOST_LOGGED ? { of: found.length } : {}),
-      },
+      { event_types: found.slice(0, MOST_LOGGED), count: found.length },
       'events wait, and no consumer has registered a handler for their types',
     )
   }

@@ -21,7 +21,7 @@ export interface ObservedRun {
   readonly calls: { ok: number; failed: number; batched: number }
 }
 
-/** One of everything: hot and cold, full queues, failures, a dead event, a rollback, a pause, a batch, a lost lease. */
+/** One of everything: hot and cold, full queues, failures, a dead event, a rollback, a pause, a batch, a lost lease, a missing handler. */
 export async function observedRun(world: World): Promise<ObservedRun> {
   const prometheus = prometheusMetrics()
   const exporter = new InMemoryMetricExporter(AggregationTemporality.CUMULATIVE)
@@ -35,6 +35,7 @@ export async function observedRun(world: World): Promise<ObservedRun> {
     wrap: (store) => losing(store, leases),
     dispatcher: { hotQueueSize: 3 },
     retry: { maxAttempts: 2 },
+    poller: { pollIntervalMs: 100 },
   })
   outbox.on('order', 'charge', (event, { attempt }) => {
     const fails = event.payload === 'bad' || (event.payload === 'once' && attempt === 1)
@@ -71,6 +72,11 @@ export async function observedRun(world: World): Promise<ObservedRun> {
   await until(() => !leases.lose)
   await outbox.pause('row')
   await publish('row', 'waits')
+  await world.pool.query(
+    `insert into ${world.table} (event_id, event_type, payload, created_at, available_at)
+     select 'missing', 'missing', '{}', t, t from (select now() - interval '2 minutes' as t) s`,
+  )
+  await until(() => prometheus.text().includes('aftercommit_unhandled{'))
   await outbox.stop()
   await provider.forceFlush()
   const points = pointsOf(exporter)

@@ -280,7 +280,7 @@ export class PostgresStore<Client> implements EventStore<Client> {
 
   async registerStopped(consumer: InstanceRecord, replaces: string) {
     const sql = this.#sql.registry(await this.#isRanged())
-    return registry.registerStopped(sql, this.#doorbell.query, consumer, replaces)
+    return registry.registerStopped(sql, this.#doorbell.query, consumer, replaces).catch(this.#explain)
   }
 
   async overview() {

@@ -123,7 +123,7 @@ describe('diagnosis of PostgreSQL', () => {
     expect(await findingOf(store, 'schema')).toEqual({
       check: 'schema',
       level: 'ok',
-      says: 'Version 99, newer than the 3 of this program.',
+      says: `Version 99, newer than the ${store.migrations().length} of this program.`,
     })
   })
 

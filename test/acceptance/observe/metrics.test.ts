@@ -28,7 +28,7 @@ describe('the metrics of a whole run say what happened', () => {
     run = await observedRun(world)
     rows = {}
     for (const { status } of await world.rows()) rows[status] = (rows[status] ?? 0) + 1
-    expect(rows).toEqual({ DONE: 12, DEAD: 1, NEW: 1 })
+    expect(rows).toEqual({ DONE: 12, DEAD: 1, NEW: 2 })
     expect(run.calls).toEqual({ ok: COUNTED.charged.success, failed: COUNTED.charged.failure, batched: 3 })
   })
 
@@ -59,6 +59,7 @@ describe('the metrics of a whole run say what happened', () => {
       aftercommit_pending: rows.NEW,
       aftercommit_dead_letters: rows.DEAD,
       aftercommit_paused: 1,
+      'aftercommit_unhandled{event_type="missing"}': 1,
       [`aftercommit_handler_duration_seconds_count{${charge},outcome="success"}`]: COUNTED.charged.success,
       [`aftercommit_handler_duration_seconds_count{${charge},outcome="failure"}`]: COUNTED.charged.failure,
       [`aftercommit_handler_duration_seconds_count{${index},outcome="success"}`]: COUNTED.indexed,
@@ -95,6 +96,7 @@ describe('the metrics of a whole run say what happened', () => {
       'aftercommit.pending': rows.NEW,
       'aftercommit.dead_letters': rows.DEAD,
       'aftercommit.paused': 1,
+      'aftercommit.unhandled messaging.destination.name=missing': 1,
     })
     const settles = run.samples.get('aftercommit_settle_duration_seconds_count')
     expect(run.points.get('aftercommit.settle.duration')).toBe(settles)
