@@ -227,8 +227,8 @@ describe('relay', () => {
     const bad: [unknown, unknown, RegExp][] = [
       [{}, {}, /must be a bus/],
       [undefined, {}, /must be a bus/],
-      [bus, null, /as an object/],
-      [bus, { event: 'a' }, /is not a setting/],
+      [bus, null, /relay\(\): must be an object of settings/],
+      [bus, { event: 'a' }, /relay\(\) has no such setting\. Did you mean events\?/],
       [bus, { events: [] }, /array of event types/],
       [bus, { events: 'order.*' }, /array of event types/],
       [bus, { batchSize: 0 }, /batchSize/],

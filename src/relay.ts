@@ -8,7 +8,7 @@ import {
   InvalidSettingError,
   NotConfirmedError,
 } from './core/errors.js'
-import { known, needs, whole } from './core/settings.js'
+import { hasMethod, needs, readArray, readSettings, whole } from './core/settings.js'
 import { ignoreRejection, isA, read } from './core/unknown.js'
 import type { BatchFunction, BatchResults } from './dispatcher/batcher.js'
 import { NotStarted } from './dispatcher/outcome.js'
@@ -40,28 +40,22 @@ const CONFIRM_GRACE_MS = 1_000
 const FIRST_PROBE_MS = 100
 const LONGEST_PROBE_MS = 5_000
 
-export function relayOptionsOf(bus: RelayTarget, options: RelayOptions) {
-  if (typeof options !== 'object' || options === null)
-    throw new InvalidSettingError(
-      'relay',
-      "takes its options as an object: relay(bus, { events: ['order.*'] })",
-    )
-  known('', options, ['events', 'name', 'batchSize'])
-  if (typeof bus?.publishAll !== 'function')
+const NO_EVENTS = "must be an array of event types and patterns, such as ['order.*']"
+
+export function relayOptionsOf(bus: RelayTarget, given: RelayOptions | undefined) {
+  const options = readSettings('relay()', given, ['events', 'name', 'batchSize'])
+  if (!hasMethod(bus, 'publishAll'))
     throw new InvalidSettingError(
       'bus',
       "must be a bus: outbox.relay(redisBus(client), { events: ['order.*'] })",
     )
   if (bus.send !== undefined) needs('bus', bus, ['send', 'check'])
-  const { events = ['*'], name = 'relay' } = options
-  if (!Array.isArray(events) || events.length === 0)
-    throw new InvalidSettingError(
-      'events',
-      "must be an array of event types and patterns, such as ['order.*']",
-    )
+  const { name = 'relay' } = options
+  const events = readArray('events', options.events ?? ['*'], NO_EVENTS)
+  if (events.length === 0) throw new InvalidSettingError('events', NO_EVENTS)
   const size = whole('batchSize', options.batchSize, 500, 1)
   if (size > 1_000) throw new InvalidSettingError('batchSize', 'must be at most 1,000')
-  return { events: events as readonly (string | EventDefinition)[], name, size }
+  return { events, name, size }
 }
 
 /** Where events wait for the relay; nothing is claimed for a room that is closed. */

@@ -5,12 +5,12 @@ import { BrokerUnavailableError, NotConfirmedError } from '../core/errors.js'
 import { silentLogger } from '../observe/logger.js'
 import { VirtualClock } from '../testing/virtual-clock.js'
 import { BrokerBus } from './broker-bus.js'
-import { type BusOptions, busSettingsOf } from './settings.js'
+import { type BusOptions, busSettingsOf, readBusOptions } from './settings.js'
 
 function world(options: BusOptions = {}) {
   const transport = new PaperTransport()
   const clock = new VirtualClock()
-  const bus = new BrokerBus(transport, busSettingsOf({ logger: silentLogger, clock, ...options }, []))
+  const bus = new BrokerBus(transport, busSettingsOf({ logger: silentLogger, clock, ...options }))
   return { transport, clock, bus }
 }
 
@@ -70,19 +70,19 @@ describe('publishing to a broker', () => {
 
   it('refuses settings that make no sense', () => {
     const bad: [object, RegExp][] = [
-      [{ groop: 'a' }, /is not a setting/],
+      [{ groop: 'a' }, /a bus has no such setting\. Did you mean group\?/],
       [{ group: 'a b' }, /group/],
       [{ group: '' }, /group/],
       [{ concurrency: 0 }, /concurrency/],
       [{ retry: { maxAttempts: 0 } }, /maxAttempts/],
-      [{ retry: { attempts: 1 } }, /is not a setting/],
+      [{ retry: { attempts: 1 } }, /retry\.attempts: retry has no such setting/],
       [{ retry: { policy: {} } }, /policy/],
       [{ logger: {} }, /logger/],
       [{ takeoverMs: 1 }, /takeoverMs/],
       [{ confirmTimeoutMs: Number.NaN }, /confirmTimeoutMs/],
     ]
     for (const [options, message] of bad)
-      expect(() => busSettingsOf(options, []), String(message)).toThrow(message)
+      expect(() => busSettingsOf(readBusOptions(options, [])), String(message)).toThrow(message)
   })
 
   it('rejects a start while the broker is down, and can start later', async () => {

@@ -23,7 +23,7 @@ const OPTIONS: BusOptions = {
 async function world(handle: (event: EventEnvelope) => unknown, options: BusOptions = {}) {
   const transport = new PaperTransport()
   const clock = new VirtualClock()
-  const bus = new BrokerBus(transport, busSettingsOf({ ...OPTIONS, clock, ...options }, []))
+  const bus = new BrokerBus(transport, busSettingsOf({ ...OPTIONS, clock, ...options }))
   const calls: string[] = []
   bus.subscribe('*', {
     name: 'work',
@@ -335,7 +335,7 @@ describe('a consumer', () => {
       if (isLost) options.onLost([message])
       return consumption
     }
-    const bus = new BrokerBus(transport, busSettingsOf(OPTIONS, []))
+    const bus = new BrokerBus(transport, busSettingsOf(OPTIONS))
     const seen: string[] = []
     bus.subscribe('*', { name: 'work', handle: (event) => void seen.push(event.eventType) })
     await bus.start()

@@ -2,7 +2,7 @@ import { exponentialBackoff, type RetryPolicy } from '../core/backoff.js'
 import { type Clock, systemClock } from '../core/clock.js'
 import type { EventDefinition } from '../core/define-event.js'
 import { InvalidSettingError } from '../core/errors.js'
-import { known, needs, whole } from '../core/settings.js'
+import { needs, readSettings, whole } from '../core/settings.js'
 import { isClean } from '../core/text.js'
 import { jsonLogger, type Logger, type Redact, unfailing } from '../observe/logger.js'
 import { type Tracer, unfailingTracer } from '../observe/tracing.js'
@@ -44,28 +44,26 @@ export interface BusOptions {
 }
 
 const NAMES = [
-  'group',
-  'events',
-  'source',
-  'concurrency',
-  'retry',
-  'confirmTimeoutMs',
-  'drainTimeoutMs',
-  'takeoverMs',
-].concat(['logger', 'tracer', 'redact', 'clock'])
+  ...(['group', 'events', 'source', 'concurrency', 'retry', 'confirmTimeoutMs', 'drainTimeoutMs'] as const),
+  ...(['takeoverMs', 'logger', 'tracer', 'redact', 'clock'] as const),
+]
+
+/** Copies the options of a bus: those of every bus, and those of this broker, whose names are `own`. */
+export function readBusOptions<T extends BusOptions>(
+  given: T | undefined,
+  own: readonly Exclude<keyof T & string, keyof BusOptions>[],
+): T {
+  return readSettings<T>('a bus', given, [...NAMES, ...own])
+}
 
 export type BusSettings = ReturnType<typeof busSettingsOf>
 
-/** Fills in the defaults; refuses bad values, and names that are neither these nor the broker's own. */
-export function busSettingsOf(options: BusOptions, own: readonly string[]) {
-  if (typeof options !== 'object' || options === null)
-    throw new InvalidSettingError('options', 'must be an object of settings')
-  known('', options, [...NAMES, ...own])
-  const { group, retry = {}, logger = jsonLogger() } = options
+/** Fills in the defaults of options that readBusOptions() has copied. Throws InvalidSettingError for bad values. */
+export function busSettingsOf(options: BusOptions) {
+  const { group, logger = jsonLogger() } = options
   if (group !== undefined) checkBrokerName('group', group)
-  if (typeof retry !== 'object' || retry === null)
-    throw new InvalidSettingError('retry', 'must be an object of settings')
-  known('retry.', retry, ['maxAttempts', 'maxDeliveries', 'policy'])
+  const names = ['maxAttempts', 'maxDeliveries', 'policy'] as const
+  const retry = readSettings<NonNullable<BusOptions['retry']>>('retry', options.retry, names, 'retry.')
   const maxAttempts = whole('retry.maxAttempts', retry.maxAttempts ?? retry.policy?.maxAttempts, 5, 1)
   needs('retry.policy', retry.policy, ['delayMs'])
   needs('logger', logger, ['debug', 'info', 'warn', 'error'])

@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest'
+import { nearest } from '../core/nearest.js'
 import { defineCommand } from './command.js'
 import { complaintOf } from './complaint.js'
 import { UsageError } from './errors.js'
-import { nearest } from './nearest.js'
 import type { Terminal } from './terminal.js'
 import { milliseconds, wholeNumber } from './values.js'
 

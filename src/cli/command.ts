@@ -1,7 +1,7 @@
 import { type ParseArgsConfig, parseArgs } from 'node:util'
+import { nearest } from '../core/nearest.js'
 import { describeError } from '../core/unknown.js'
 import { UsageError } from './errors.js'
-import { nearest } from './nearest.js'
 import type { Terminal } from './terminal.js'
 
 /** One option of a command, as it is parsed and as the help shows it. */

@@ -1,4 +1,5 @@
 #!/usr/bin/env node
+import { nearest } from '../core/nearest.js'
 import { VERSION } from '../outbox/version.js'
 import type { Command } from './command.js'
 import { consume } from './commands/consume.js'
@@ -17,7 +18,6 @@ import { status } from './commands/status.js'
 import { work } from './commands/work.js'
 import { complaintOf } from './complaint.js'
 import { UsageError } from './errors.js'
-import { nearest } from './nearest.js'
 import { Terminal } from './terminal.js'
 
 const COMMANDS: Readonly<Record<string, Command>> = {

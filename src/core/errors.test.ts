@@ -8,6 +8,7 @@ const samples: errors.AftercommitError[] = [
   new errors.InvalidEventError('version', 'it must be an integer'),
   new errors.InvalidPayloadError('$.a', 'a bigint'),
   new errors.PayloadTooLargeError(1),
+  new errors.BatchTooLargeError(1),
   new errors.EventValidationError('a.b', [{ message: 'm' }]),
   new errors.UndecodablePayloadError('a.b', 'it is not valid JSON'),
   new errors.UnknownEventTypeError('a.b'),

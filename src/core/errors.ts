@@ -12,6 +12,7 @@ export {
   UnroutableEventError,
 } from './errors/delivery.js'
 export {
+  BatchTooLargeError,
   DuplicateDefinitionError,
   DuplicateEventError,
   EventValidationError,

@@ -9,10 +9,14 @@ const REFUSED = new Set(
 export function isPlainObject(value: object): boolean {
   const prototype: unknown = Object.getPrototypeOf(value)
   if (prototype === Object.prototype || prototype === null) return true
+  return typeof prototype === 'object' && isObjectPrototype(prototype)
+}
+
+/** Whether the object is the `Object.prototype` of this realm or of another one. */
+function isObjectPrototype(value: object): boolean {
   return (
-    typeof prototype === 'object' &&
-    Object.getPrototypeOf(prototype) === null &&
-    Object.hasOwn(prototype, 'isPrototypeOf')
+    value === Object.prototype ||
+    (Object.getPrototypeOf(value) === null && Object.hasOwn(value, 'isPrototypeOf'))
   )
 }
 
@@ -28,6 +32,59 @@ export function refusedKind(value: object): string | undefined {
   return REFUSED.has(tagOf(value)) || ArrayBuffer.isView(value) || value instanceof Error
     ? kindOf(value)
     : undefined
+}
+
+const getTime = Date.prototype.getTime
+const typedArray = Object.getPrototypeOf(Uint8Array.prototype) as object
+const typedArrayName = getterOf(typedArray, Symbol.toStringTag)
+const typedArrayBytes = getterOf(typedArray, 'byteLength')
+
+function getterOf(prototype: object, key: PropertyKey): (this: unknown) => unknown {
+  return Object.getOwnPropertyDescriptor(prototype, key)?.get as (this: unknown) => unknown
+}
+
+/** Milliseconds of a Date, also of another realm, whatever its methods were replaced by. NaN for all other values. */
+export function timeOf(value: unknown): number {
+  try {
+    return getTime.call(value as Date)
+  } catch {
+    return Number.NaN
+  }
+}
+
+/** Whether the value is a Uint8Array, also of another realm. Never throws. */
+export function isBytes(value: unknown): value is Uint8Array {
+  return ArrayBuffer.isView(value) && typedArrayName.call(value) === 'Uint8Array'
+}
+
+/** Length in bytes, whatever a subclass says. */
+export function byteLengthOf(bytes: Uint8Array): number {
+  return typedArrayBytes.call(bytes) as number
+}
+
+/**
+ * Name of a property that holds data of the instance and that JSON would lose: an accessor of its class (behind which data
+ * in private fields may be), or an own property that is not enumerable. Undefined if there is none besides `known`.
+ */
+export function hiddenProperty(instance: object, known: ReadonlySet<string> = NONE): string | undefined {
+  for (
+    let at: object | null = instance;
+    at !== null && !isObjectPrototype(at);
+    at = Object.getPrototypeOf(at)
+  ) {
+    for (const [name, property] of Object.entries(Object.getOwnPropertyDescriptors(at))) {
+      const isHidden =
+        at === instance ? !property.enumerable && !isMethod(property) : property.get !== undefined
+      if (isHidden && !known.has(name)) return name
+    }
+  }
+  return undefined
+}
+
+const NONE: ReadonlySet<string> = new Set()
+
+function isMethod(property: PropertyDescriptor): boolean {
+  return typeof property.value === 'function'
 }
 
 /** Freezes plain objects and arrays, all the way down, and leaves every other object alone. Cycles are fine. */

@@ -2,6 +2,7 @@ import { runHandling } from '../ambient.js'
 import type { EventHandler } from '../bus.js'
 import type { EventEnvelope } from '../core/envelope.js'
 import { InvalidSettingError } from '../core/errors.js'
+import { readSettings } from '../core/settings.js'
 import type { HandlerContext } from '../handler.js'
 import type { Transaction } from '../transaction.js'
 import { checkHandler, checkName, type InboxLogOptions, type InboxOptions, nameFor } from './handler-name.js'
@@ -43,9 +44,11 @@ export function exactlyOnce<T, Client>(
 export function exactlyOnce<T, Client>(
   handler: ExactlyOnceFunction<T, Client> | ExactlyOnceHandler<T, Client>,
   outbox: OutboxLike<Client>,
-  options: InboxOptions & InboxLogOptions = {},
+  given: InboxOptions & InboxLogOptions = {},
 ): ((event: EventEnvelope<T>, context: HandlerContext) => Promise<void>) | EventHandler<T> {
   checkHandler(handler, 'exactlyOnce(handler, outbox)')
+  const names = typeof handler === 'function' ? (['name'] as const) : (['logger'] as const)
+  const options = readSettings<InboxOptions & InboxLogOptions>('exactlyOnce()', given, names)
   if (typeof outbox?.store?.markProcessed !== 'function' || typeof outbox.transaction !== 'function') {
     throw new InvalidSettingError('outbox', 'must be an outbox: exactlyOnce(handler, outbox)')
   }

@@ -158,7 +158,7 @@ describe('idempotent: an object for bus.subscribe()', () => {
   it('logs a skipped duplicate to the logger of the broker bus that calls it', async () => {
     const logger = recordingLogger()
     const transport = new PaperTransport()
-    const bus = new BrokerBus(transport, busSettingsOf({ group: 'billing', logger }, []))
+    const bus = new BrokerBus(transport, busSettingsOf({ group: 'billing', logger }))
     bus.subscribe(OrderPlaced, idempotent({ name: 'send', handle: () => {} }, memoryProcessedEvents()))
     await bus.start()
     for (let delivery = 1; delivery <= 2; delivery++)

@@ -1,6 +1,7 @@
 import type { EventHandler } from '../bus.js'
 import type { EventEnvelope } from '../core/envelope.js'
 import { InvalidSettingError } from '../core/errors.js'
+import { readSettings } from '../core/settings.js'
 import type { HandlerContext, HandlerFunction } from '../handler.js'
 import { checkHandler, checkName, type InboxLogOptions, type InboxOptions, nameFor } from './handler-name.js'
 import type { ProcessedEventStore } from './processed-events.js'
@@ -24,9 +25,11 @@ export function idempotent<T>(
 export function idempotent<T>(
   handler: HandlerFunction<T> | EventHandler<T>,
   store: ProcessedEventStore,
-  options: InboxOptions & InboxLogOptions = {},
+  given: InboxOptions & InboxLogOptions = {},
 ): HandlerFunction<T> | EventHandler<T> {
   checkHandler(handler, 'idempotent(handler, store)')
+  const names = typeof handler === 'function' ? (['name'] as const) : (['logger'] as const)
+  const options = readSettings<InboxOptions & InboxLogOptions>('idempotent()', given, names)
   if (typeof store?.contains !== 'function' || typeof store.markProcessed !== 'function') {
     throw new InvalidSettingError('store', 'must keep marks: idempotent(handler, processedEvents(outbox))')
   }

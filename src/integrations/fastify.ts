@@ -1,5 +1,6 @@
 // entry: aftercommit/fastify
 import { InvalidSettingError } from '../core/errors.js'
+import { readSettings } from '../core/settings.js'
 import type { Outbox } from '../outbox.js'
 
 export interface OutboxPluginOptions<Client = unknown> {
@@ -12,8 +13,17 @@ export interface OutboxPluginOptions<Client = unknown> {
   readonly start?: boolean
 }
 
-/** The last three are Fastify's own. */
-const OPTIONS = ['outbox', 'decorator', 'migrate', 'start', 'prefix', 'logLevel', 'logSerializers']
+/** Options that Fastify itself reads when a plugin is registered. */
+interface FastifyOwn {
+  readonly prefix?: unknown
+  readonly logLevel?: unknown
+  readonly logSerializers?: unknown
+}
+
+const OPTIONS = [
+  ...(['outbox', 'decorator', 'migrate', 'start'] as const),
+  ...(['prefix', 'logLevel', 'logSerializers'] as const),
+]
 
 /** What the plugin needs of a Fastify server. */
 export interface FastifyServer {
@@ -27,10 +37,9 @@ export interface FastifyServer {
  */
 export async function outboxPlugin<Client>(
   server: FastifyServer,
-  options: OutboxPluginOptions<Client>,
+  given: OutboxPluginOptions<Client> & FastifyOwn,
 ): Promise<void> {
-  const unknown = Object.keys(options).filter((name) => !OPTIONS.includes(name))
-  if (unknown.length > 0) throw new InvalidSettingError(unknown.join(', '), 'is no option of the plugin')
+  const options = readSettings('outboxPlugin', given, OPTIONS)
   const { outbox, decorator = 'outbox', migrate = false, start = true } = options
   if (typeof outbox?.start !== 'function') {
     throw new InvalidSettingError('outbox', 'must be an outbox: register(outboxPlugin, { outbox })')

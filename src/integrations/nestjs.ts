@@ -8,6 +8,7 @@ import {
   ModulesContainer,
 } from '@nestjs/core'
 import { InvalidSettingError } from '../core/errors.js'
+import { readSettings } from '../core/settings.js'
 import type { HandlerFunction } from '../handler.js'
 import type { OutboxOptions } from '../outbox/settings.js'
 import { createOutbox, Outbox } from '../outbox.js'
@@ -69,9 +70,10 @@ export class OutboxModule {
   }
 
   static forRootAsync<Client, Injected extends unknown[]>(
-    options: OutboxModuleAsyncOptions<Client, Injected>,
+    given: OutboxModuleAsyncOptions<Client, Injected>,
   ): DynamicModule {
-    if (typeof options?.useFactory !== 'function') {
+    const options = readSettings('forRootAsync()', given, ['name', 'imports', 'inject', 'useFactory'])
+    if (typeof options.useFactory !== 'function') {
       throw new InvalidSettingError('forRootAsync', 'takes a factory: forRootAsync({ useFactory })')
     }
     return moduleOf(options)

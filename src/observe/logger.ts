@@ -1,5 +1,7 @@
 import { EventEnvelope } from '../core/envelope.js'
+import { InvalidSettingError } from '../core/errors.js'
 import { isMetadata, redacted } from '../core/metadata.js'
+import { readSettings } from '../core/settings.js'
 import { escapeUnprintable, sanitizeText } from '../core/text.js'
 import { describeError, ignoreRejection, isA } from '../core/unknown.js'
 
@@ -28,8 +30,13 @@ export interface JsonLoggerOptions {
 const escaping = new WeakSet<Logger>()
 
 /** One JSON object a line: time, level, msg and the fields. Never throws. */
-export function jsonLogger(options: JsonLoggerOptions = {}): Logger {
-  const least = ORDER[options.level ?? 'info']
+export function jsonLogger(given: JsonLoggerOptions = {}): Logger {
+  const options = readSettings('jsonLogger()', given, ['level', 'write'])
+  const { level: lowest = 'info' } = options
+  if (!Object.hasOwn(ORDER, lowest)) {
+    throw new InvalidSettingError('level', `must be one of: ${Object.keys(ORDER).join(', ')}`)
+  }
+  const least = ORDER[lowest]
   const write = options.write ?? toStandardOutput
   const at = (level: LogLevel) => (fields: LogFields, message: string) => {
     if (ORDER[level] < least) return

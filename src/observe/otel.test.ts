@@ -233,7 +233,7 @@ describe('spans of a bus', () => {
   async function newBus(options: { tracer?: Tracer } = { tracer }) {
     const transport = new PaperTransport()
     const retry = { maxAttempts: 2, policy: fixedDelay(0) }
-    const settings = busSettingsOf({ group: 'billing', logger: silentLogger, retry, ...options }, [])
+    const settings = busSettingsOf({ group: 'billing', logger: silentLogger, retry, ...options })
     return { transport, bus: new BrokerBus(transport, settings) }
   }
 
@@ -330,7 +330,7 @@ describe.each(Object.entries(HOSTILE))('a tracer that %s', (_title, hostile) => 
 
   it('changes nothing of what a bus does', async () => {
     const transport = new PaperTransport()
-    const settings = busSettingsOf({ group: 'g', logger: silentLogger, tracer: hostile }, [])
+    const settings = busSettingsOf({ group: 'g', logger: silentLogger, tracer: hostile })
     const bus = new BrokerBus(transport, settings)
     let calls = 0
     bus.subscribe('order', { name: 'h', handle: () => void calls++ })

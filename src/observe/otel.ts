@@ -1,5 +1,6 @@
 // entry: aftercommit/otel
 import { InvalidSettingError } from '../core/errors.js'
+import { readSettings } from '../core/settings.js'
 import type {
   OtelApi,
   OtelAttributes,
@@ -33,7 +34,8 @@ const ERROR = 2
  * import * as api from '@opentelemetry/api'
  * const outbox = createOutbox({ store, tracer: otelTracer(api) })
  */
-export function otelTracer(api: OtelApi, options: OtelTracerOptions = {}): Tracer {
+export function otelTracer(api: OtelApi, given: OtelTracerOptions = {}): Tracer {
+  const options = readSettings('otelTracer()', given, ['name'])
   const { trace, context } = api ?? {}
   const isWhole = typeof trace?.getTracer === 'function' && typeof context?.with === 'function'
   if (!isWhole || api.ROOT_CONTEXT === undefined) {

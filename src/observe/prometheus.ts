@@ -1,5 +1,5 @@
 // entry: aftercommit/prometheus
-import { whole } from '../core/settings.js'
+import { readSettings, whole } from '../core/settings.js'
 import type { CounterName, DurationName, GaugeName, MetricLabels, MetricsExporter } from './metrics.js'
 import { COUNTERS, DURATIONS, entriesOf, GAUGES, mapOf } from './names.js'
 import { MOST_SERIES, SeriesByLabels } from './series.js'
@@ -32,7 +32,8 @@ const BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5
  * app.get('/metrics', (_, response) => response.type(metrics.contentType).send(metrics.text()))
  */
 export function prometheusMetrics(options: PrometheusOptions = {}): PrometheusMetrics {
-  return new Prometheus(whole('maxSeries', options.maxSeries, MOST_SERIES, 1))
+  const { maxSeries } = readSettings('prometheusMetrics()', options, ['maxSeries'])
+  return new Prometheus(whole('maxSeries', maxSeries, MOST_SERIES, 1))
 }
 
 class Prometheus implements PrometheusMetrics {

@@ -1,5 +1,5 @@
 import { InvalidSettingError } from '../core/errors.js'
-import { known, whole } from '../core/settings.js'
+import { readSettings, whole } from '../core/settings.js'
 import type { Logger } from '../observe/logger.js'
 import type { EventFilter, EventRecord, EventStore } from '../store.js'
 
@@ -32,9 +32,9 @@ export class DeadLetters {
 
   /** In the order in which they were written; 100 at a time unless told. */
   async list(
-    filter: { eventType?: string; limit?: number; afterSeq?: number } = {},
+    given: { eventType?: string; limit?: number; afterSeq?: number } = {},
   ): Promise<readonly EventRecord[]> {
-    known('', filter, ['eventType', 'limit', 'afterSeq'])
+    const filter = readSettings('list()', given, ['eventType', 'limit', 'afterSeq'])
     if (filter.afterSeq !== undefined) whole('afterSeq', filter.afterSeq, 0, 0)
     return this.#store.list({ ...filter, limit: limitOf(filter.limit ?? 100), status: 'DEAD' })
   }
@@ -83,15 +83,20 @@ function limitOf(limit: number): number {
   return Math.min(whole('limit', limit, 0, 1), 2 ** 31 - 1)
 }
 
-function filterOf(selection: DeadLetterSelection, { limit }: DeadLetterOptions): EventFilter {
+function filterOf(selection: DeadLetterSelection, options: DeadLetterOptions): EventFilter {
+  const { limit } = readSettings('options', options, ['limit'])
   if (limit === undefined) return chosenBy(selection)
   return { ...chosenBy(selection), limit: limitOf(limit) }
 }
 
 function chosenBy(selection: DeadLetterSelection): EventFilter {
   if (typeof selection === 'string' && selection !== '') return { eventIds: [selection] }
-  const { eventType, all, ...unknown } = (Object(selection) ?? {}) as { eventType?: unknown; all?: unknown }
-  if (Object.keys(unknown).length === 0) {
+  if (typeof selection === 'object' && selection !== null) {
+    const { eventType, all } = readSettings<{ eventType?: unknown; all?: unknown }>(
+      'dead letters',
+      selection,
+      ['eventType', 'all'],
+    )
     if (typeof eventType === 'string' && eventType !== '' && all === undefined) return { eventType }
     if (all === true && eventType === undefined) return {}
   }

@@ -1,5 +1,5 @@
 import type { Clock, Timer } from '../core/clock.js'
-import { known, whole } from '../core/settings.js'
+import { readSettings, whole } from '../core/settings.js'
 import { quoteText } from '../core/text.js'
 import { describeError } from '../core/unknown.js'
 import { some } from '../diagnosis.js'
@@ -111,8 +111,8 @@ export class HealthMonitor {
     this.#options = options
   }
 
-  async check(options: HealthOptions, waitingRelays: readonly WaitingRelay[]): Promise<Health> {
-    known('', options, ['timeoutMs', 'maxLagMs', 'maxDead'])
+  async check(given: HealthOptions, waitingRelays: readonly WaitingRelay[]): Promise<Health> {
+    const options = readSettings('health()', given, ['timeoutMs', 'maxLagMs', 'maxDead'])
     const timeoutMs = whole('timeoutMs', options.timeoutMs, 2_000, 1)
     const maxLagMs = whole('maxLagMs', options.maxLagMs, Number.MAX_SAFE_INTEGER, 0)
     const maxDead = whole('maxDead', options.maxDead, Number.MAX_SAFE_INTEGER, 0)

@@ -43,7 +43,9 @@ describe('registrationOf', () => {
   )
 
   it('refuses options that are no options', () => {
-    expect(() => registrationOf('a', 'note', nothing, null as never)).toThrow(/options as an object/)
+    expect(() => registrationOf('a', 'note', nothing, null as never)).toThrow(
+      /handler note: must be an object of settings/,
+    )
     expect(on({ exclusive: 'no' })).toThrow(/exclusive: must be true or false/)
   })
 

@@ -1,6 +1,6 @@
 import type { EventDefinition } from '../core/define-event.js'
 import { InvalidSettingError } from '../core/errors.js'
-import { known } from '../core/settings.js'
+import { readSettings } from '../core/settings.js'
 import { isClean } from '../core/text.js'
 import { Batcher, type BatchFunction } from '../dispatcher/batcher.js'
 import { Gate } from '../dispatcher/gate.js'
@@ -21,6 +21,8 @@ interface Registered {
   readonly registration: Registration
 }
 
+const HANDLER = ['timeoutMs', 'exclusive', 'concurrency', 'retry'] as const
+
 const NAME = 'must be a string of 1 to 255 characters without control characters'
 
 const PATTERN = /^([^*]+\.)?\*$/
@@ -39,12 +41,10 @@ export function registrationOf(
   route: Route,
   name: string,
   handle: HandlerFunction,
-  options: HandlerOptions,
+  given: HandlerOptions | undefined,
 ): Registered {
   checkHandler(name, handle, 'on(event, name, handler)')
-  if (typeof options !== 'object' || options === null)
-    throw new InvalidSettingError(`handler ${name}`, 'takes its options as an object')
-  known('', options, ['timeoutMs', 'exclusive', 'concurrency', 'retry'])
+  const options = readSettings(`handler ${name}`, given, HANDLER)
   const { timeoutMs, concurrency, exclusive, retry } = checkedOptions(options)
   const lane = concurrency === Number.POSITIVE_INFINITY ? undefined : new Gate(concurrency)
   const { definition, ...routed } = routeOf(route, name)
@@ -56,11 +56,11 @@ export function batchRegistrationOf(
   route: Route,
   name: string,
   handle: BatchFunction,
-  options: BatchHandlerOptions,
+  given: BatchHandlerOptions,
 ): Registered {
   checkHandler(name, handle, 'onBatch(event, name, { size }, handler)')
-  if (typeof options !== 'object' || options === null) throw new InvalidSettingError('size', MISSING_SIZE)
-  known('', options, ['size', 'waitMs', 'timeoutMs', 'exclusive', 'concurrency', 'retry'])
+  if (typeof given !== 'object' || given === null) throw new InvalidSettingError('size', MISSING_SIZE)
+  const options = readSettings(`handler ${name}`, given, ['size', 'waitMs', ...HANDLER])
   const { size, waitMs = 50 } = options
   if (!isWhole(size) || size > LARGEST_BATCH) throw new InvalidSettingError('size', MISSING_SIZE)
   if (!Number.isFinite(waitMs) || waitMs < 0) {
@@ -95,15 +95,11 @@ function checkedOptions(options: HandlerOptions) {
   if (concurrency !== Number.POSITIVE_INFINITY && !isWhole(concurrency)) {
     throw new InvalidSettingError('concurrency', 'must be a whole number, 1 or more')
   }
-  return { timeoutMs, exclusive, concurrency, retry: checkedRetry(retry) }
+  return { timeoutMs, exclusive, concurrency, retry: retry === undefined ? undefined : checkedRetry(retry) }
 }
 
-/** Returns a copy, which cannot change or throw after the registration. */
-function checkedRetry(retry: HandlerRetry | undefined): HandlerRetry | undefined {
-  if (retry === undefined) return undefined
-  if (typeof retry !== 'object' || retry === null)
-    throw new InvalidSettingError('retry', 'must be an object of settings')
-  known('retry.', retry, ['maxAttempts', 'policy'])
+function checkedRetry(given: HandlerRetry): HandlerRetry {
+  const retry = readSettings('retry', given, ['maxAttempts', 'policy'], 'retry.')
   const { maxAttempts, policy } = retry
   if (maxAttempts !== undefined && !isWhole(maxAttempts)) {
     throw new InvalidSettingError('retry.maxAttempts', 'must be a whole number, 1 or more')
@@ -124,7 +120,9 @@ function routeOf(
   name: string,
 ): Pick<Registration, 'eventType' | 'aggregateType'> & { definition: EventDefinition | undefined } {
   const bound = typeof route === 'object' && route !== null
-  const type = bound ? route.type : route
+  const { type, aggregateType } = bound
+    ? readSettings(`handler ${name}`, route, ['aggregateType', 'type'], 'event.')
+    : { type: route, aggregateType: null }
   const definition = typeof type === 'function' ? type : undefined
   const eventType = definition ? definition.eventType : (type as string)
   if (!isName(eventType)) {
@@ -133,7 +131,6 @@ function routeOf(
   if (eventType.includes('*') && !PATTERN.test(eventType)) {
     throw new InvalidSettingError(`handler ${name}`, `cannot have ${PATTERNS}`)
   }
-  const aggregateType = bound ? route.aggregateType : null
   if (aggregateType !== null && !isName(aggregateType)) throw new InvalidSettingError('aggregateType', NAME)
   return { definition, eventType, aggregateType }
 }

@@ -2,7 +2,7 @@ import { exponentialBackoff, type RetryPolicy } from '../core/backoff.js'
 import { type Clock, systemClock } from '../core/clock.js'
 import type { EventDefinition } from '../core/define-event.js'
 import { InvalidSettingError } from '../core/errors.js'
-import { known, needs, whole } from '../core/settings.js'
+import { hasMethod, needs, readArray, readSettings, whole } from '../core/settings.js'
 import { read } from '../core/unknown.js'
 import type { Interceptor } from '../dispatcher/interceptor.js'
 import type { CreateScope } from '../dispatcher/invoke.js'
@@ -88,23 +88,19 @@ const DAY_MS = 24 * 3_600_000
 export type Settings = ReturnType<typeof settingsOf>
 
 /** Fills in the defaults; refuses bad values with an error that names the setting. */
-export function settingsOf<Client>(options: OutboxOptions<Client>) {
-  if (typeof options?.store?.claim !== 'function' || typeof options.store.append !== 'function') {
+export function settingsOf<Client>(given: OutboxOptions<Client>) {
+  const options = readSettings<OutboxOptions<Client>>('createOutbox()', given, OUTBOX)
+  if (!hasMethod(options.store, 'claim') || !hasMethod(options.store, 'append')) {
     throw new InvalidSettingError('store', 'must be a store; pass for example store: postgresStore(pool)')
   }
-  known('', options, OUTBOX)
-  const { dispatcher = {}, poller = {}, retry = {}, ordering = {}, retention = {} } = options
-  for (const [name, group] of Object.entries({ dispatcher, poller, retry, ordering, retention })) {
-    if (typeof group !== 'object' || group === null || Array.isArray(group)) {
-      throw new InvalidSettingError(name, 'must be an object of settings')
-    }
-  }
-  known('dispatcher.', dispatcher, DISPATCHER)
-  known('poller.', poller, POLLER)
-  known('retry.', retry, ['maxAttempts', 'policy'])
-  known('ordering.', ordering, ['onDead'])
-  known('retention.', retention, ['doneMs', 'processedMs'])
+  const dispatcher = readSettings('dispatcher', options.dispatcher, DISPATCHER, 'dispatcher.')
+  const poller = readSettings('poller', options.poller, POLLER, 'poller.')
+  const retry = readSettings('retry', options.retry, ['maxAttempts', 'policy'], 'retry.')
+  const ordering = readSettings('ordering', options.ordering, ['onDead'], 'ordering.')
+  const retention = readSettings('retention', options.retention, ['doneMs', 'processedMs'], 'retention.')
   const settings = {
+    store: options.store,
+    events: readArray('events', options.events ?? [], NO_EVENTS),
     concurrency: whole('dispatcher.concurrency', dispatcher.concurrency, 4, 1),
     hotQueueSize: whole('dispatcher.hotQueueSize', dispatcher.hotQueueSize, 1_000, 1),
     coldQueueSize: whole('dispatcher.coldQueueSize', dispatcher.coldQueueSize, 1_000, 1),
@@ -136,7 +132,7 @@ export function settingsOf<Client>(options: OutboxOptions<Client>) {
   if (settings.onDeadKey !== 'continue' && settings.onDeadKey !== 'halt') {
     throw new InvalidSettingError('ordering.onDead', "must be 'continue' or 'halt'")
   }
-  if (typeof settings.retryPolicy.delayMs !== 'function') {
+  if (!hasMethod(settings.retryPolicy, 'delayMs')) {
     throw new InvalidSettingError('retry.policy', 'must have a delayMs() function; see exponentialBackoff()')
   }
   needs('metrics', options.metrics, ['count', 'gauge', 'duration'])
@@ -151,12 +147,11 @@ export function settingsOf<Client>(options: OutboxOptions<Client>) {
       )
     }
   }
-  const events: unknown = options.events ?? []
-  if (!Array.isArray(events) || events.some((one) => typeof one !== 'function')) {
-    throw new InvalidSettingError('events', 'must be an array of event definitions; see defineEvent()')
+  if (settings.events.some((one) => typeof one !== 'function')) {
+    throw new InvalidSettingError('events', NO_EVENTS)
   }
   for (const level of ['debug', 'info', 'warn', 'error'] as const) {
-    if (typeof settings.logger[level] !== 'function') {
+    if (!hasMethod(settings.logger, level)) {
       throw new InvalidSettingError('logger', `must have a ${level}() function; use silentLogger for none`)
     }
   }
@@ -166,10 +161,8 @@ export function settingsOf<Client>(options: OutboxOptions<Client>) {
 }
 
 function checkedInterceptors(interceptors: readonly Interceptor[]): readonly Interceptor[] {
-  if (!Array.isArray(interceptors)) {
-    throw new InvalidSettingError('dispatcher.interceptors', 'must be an array of interceptors')
-  }
-  return Array.from(interceptors, (interceptor: unknown, at) => {
+  const copy = readArray('dispatcher.interceptors', interceptors, 'must be an array of interceptors')
+  return copy.map((interceptor: unknown, at) => {
     const members = [read(interceptor, 'beforeDispatch'), read(interceptor, 'afterDispatch')]
     const given = members.filter((member) => member !== undefined)
     if (given.length === 0 || given.some((member) => typeof member !== 'function')) {
@@ -182,24 +175,14 @@ function checkedInterceptors(interceptors: readonly Interceptor[]): readonly Int
   })
 }
 
+const NO_EVENTS = 'must be an array of event definitions; see defineEvent()'
+
 const OUTBOX = [
-  'store',
-  'events',
-  'dispatcher',
-  'poller',
-  'retry',
-  'ordering',
-  'retention',
-  'logger',
-  'metrics',
-  'redact',
-].concat(['tracer', 'onDead', 'clock'])
+  ...(['store', 'events', 'dispatcher', 'poller', 'retry', 'ordering', 'retention', 'logger'] as const),
+  ...(['metrics', 'redact', 'tracer', 'onDead', 'clock'] as const),
+]
 const DISPATCHER = [
-  'concurrency',
-  'hotQueueSize',
-  'coldQueueSize',
-  'queueBytes',
-  'drainTimeoutMs',
-  'stuckAfterMs',
-].concat(['onUnroutable', 'unroutableGraceMs', 'interceptors', 'createScope'])
-const POLLER = ['pollIntervalMs', 'batchSize', 'leaseMs', 'skipRecentMs']
+  ...(['concurrency', 'hotQueueSize', 'coldQueueSize', 'queueBytes', 'drainTimeoutMs'] as const),
+  ...(['stuckAfterMs', 'onUnroutable', 'unroutableGraceMs', 'interceptors', 'createScope'] as const),
+]
+const POLLER = ['pollIntervalMs', 'batchSize', 'leaseMs', 'skipRecentMs'] as const

@@ -36,7 +36,7 @@ function known(group: string): string[] {
     settingsOf(wrong as unknown as OutboxOptions<unknown>)
   } catch (error) {
     if (!(error instanceof InvalidSettingError)) throw error
-    const names = (/there are: (.*)\.$/.exec(error.message)?.[1] ?? '').split(', ')
+    const names = (/Known settings: (.*)\.$/.exec(error.message)?.[1] ?? '').split(', ')
     return names.map((name) => (group ? `${group}.${name}` : name))
   }
   throw new Error('a setting that does not exist was accepted')

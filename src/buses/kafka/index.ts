@@ -1,5 +1,11 @@
 import { BrokerBus } from '../../bus/broker-bus.js'
-import { type BusOptions, type BusSettings, busSettingsOf, checkBrokerName } from '../../bus/settings.js'
+import {
+  type BusOptions,
+  type BusSettings,
+  busSettingsOf,
+  checkBrokerName,
+  readBusOptions,
+} from '../../bus/settings.js'
 import type { Burial, ConsumeOptions, Consumption, OutgoingMessage, Transport } from '../../bus/transport.js'
 import { AftercommitError, BrokerUnavailableError, InvalidSettingError } from '../../core/errors.js'
 import { whole } from '../../core/settings.js'
@@ -34,11 +40,9 @@ export interface KafkaBusOptions extends BusOptions {
  * const connection = { clientId: 'shop', bootstrapBrokers: ['localhost:9092'] }
  * const bus = kafkaBus({ Admin, Consumer, Producer, connection }, { group: 'billing' })
  */
-export function kafkaBus(
-  client: KafkajsClient | PlatformaticClient,
-  options: KafkaBusOptions = {},
-): BrokerBus {
-  const settings = busSettingsOf(options, ['topic', 'partitions', 'replicas'])
+export function kafkaBus(client: KafkajsClient | PlatformaticClient, given: KafkaBusOptions = {}): BrokerBus {
+  const options = readBusOptions(given, ['topic', 'partitions', 'replicas'])
+  const settings = busSettingsOf(options)
   const topic = {
     name: checkBrokerName('topic', options.topic ?? 'events'),
     partitions: whole('partitions', options.partitions, 6, 1),

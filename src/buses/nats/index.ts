@@ -1,5 +1,11 @@
 import { BrokerBus } from '../../bus/broker-bus.js'
-import { type BusOptions, type BusSettings, busSettingsOf, checkBrokerName } from '../../bus/settings.js'
+import {
+  type BusOptions,
+  type BusSettings,
+  busSettingsOf,
+  checkBrokerName,
+  readBusOptions,
+} from '../../bus/settings.js'
 import type { ConsumeOptions, Consumption, OutgoingMessage, Transport } from '../../bus/transport.js'
 import { InvalidSettingError } from '../../core/errors.js'
 import { needs, whole } from '../../core/settings.js'
@@ -25,8 +31,9 @@ export interface NatsBusOptions extends BusOptions {
  * @example
  * const bus = natsBus(await connect({ servers: 'nats://127.0.0.1:4222', maxReconnectAttempts: -1 }), { group: 'billing' })
  */
-export function natsBus(connection: NatsConnection, options: NatsBusOptions = {}): BrokerBus {
-  const settings = busSettingsOf(options, ['stream', 'replicas', 'inboxPrefix'])
+export function natsBus(connection: NatsConnection, given: NatsBusOptions = {}): BrokerBus {
+  const options = readBusOptions(given, ['stream', 'replicas', 'inboxPrefix'])
+  const settings = busSettingsOf(options)
   if (connection === undefined)
     throw new InvalidSettingError('connection', 'give natsBus a connection of NATS')
   needs('connection', connection, ['publish', 'subscribe', 'status', 'isClosed'])

@@ -1,5 +1,5 @@
 import { BrokerBus } from '../../bus/broker-bus.js'
-import { type BusOptions, busSettingsOf, checkBrokerName } from '../../bus/settings.js'
+import { type BusOptions, busSettingsOf, checkBrokerName, readBusOptions } from '../../bus/settings.js'
 import { InvalidSettingError } from '../../core/errors.js'
 import type { Connect } from './link.js'
 import { RabbitmqTransport } from './transport.js'
@@ -40,11 +40,12 @@ const UNROUTED = ['keep', 'refuse', 'drop'] as const
  * import amqp from 'amqplib'
  * const bus = rabbitmqBus(() => amqp.connect('amqp://localhost'), { group: 'billing' })
  */
-export function rabbitmqBus(connect: Connect, options: RabbitmqBusOptions = {}): BrokerBus {
+export function rabbitmqBus(connect: Connect, given: RabbitmqBusOptions = {}): BrokerBus {
   if (typeof connect !== 'function') {
     throw new InvalidSettingError('connect', 'must be a function that connects: () => amqp.connect(url)')
   }
-  const settings = busSettingsOf(options, ['exchange', 'singleActive', 'unrouted'])
+  const options = readBusOptions(given, ['exchange', 'singleActive', 'unrouted'])
+  const settings = busSettingsOf(options)
   const { exchange = 'events', singleActive = false, unrouted = 'keep' } = options
   checkBrokerName('exchange', exchange)
   if (typeof singleActive !== 'boolean')

@@ -1,5 +1,11 @@
 import { BrokerBus } from '../../bus/broker-bus.js'
-import { type BusOptions, type BusSettings, busSettingsOf, checkBrokerName } from '../../bus/settings.js'
+import {
+  type BusOptions,
+  type BusSettings,
+  busSettingsOf,
+  checkBrokerName,
+  readBusOptions,
+} from '../../bus/settings.js'
 import type { ConsumeOptions, Consumption, OutgoingMessage, Transport } from '../../bus/transport.js'
 import { AftercommitError } from '../../core/errors.js'
 import { whole } from '../../core/settings.js'
@@ -31,8 +37,9 @@ export interface RedisBusOptions extends BusOptions {
  * @example
  * const bus = redisBus(client, { group: 'billing' })
  */
-export function redisBus(client: RedisClient, options: RedisBusOptions = {}): BrokerBus {
-  const settings = busSettingsOf(options, ['stream', 'maxLength'])
+export function redisBus(client: RedisClient, given: RedisBusOptions = {}): BrokerBus {
+  const options = readBusOptions(given, ['stream', 'maxLength'])
+  const settings = busSettingsOf(options)
   const stream = checkBrokerName('stream', options.stream ?? 'events')
   const maxLength = options.maxLength === undefined ? '' : whole('maxLength', options.maxLength, 0, 1)
   return new BrokerBus(

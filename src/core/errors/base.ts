@@ -21,3 +21,19 @@ export function nameErrors(errorClass: { prototype: Error }, name: string): void
 export function causedBy(cause: unknown): { cause?: unknown } | undefined {
   return cause === undefined ? undefined : { cause }
 }
+
+/**
+ * A value that code of the application threw. The value may quote the payload, and every logger prints a cause, so it is
+ * not the `cause`. The property is not enumerable.
+ */
+export interface WithThrown {
+  readonly thrown?: unknown
+}
+
+export function keepThrown(error: object, { thrown }: WithThrown): void {
+  if (thrown !== undefined) Object.defineProperty(error, 'thrown', { value: thrown, enumerable: false })
+}
+
+export function seeThrown({ thrown }: WithThrown): string {
+  return thrown === undefined ? '' : " See the error's `thrown` (it may quote the payload)."
+}

@@ -1,22 +1,7 @@
 import { formatPath, type PathSegment } from '../path.js'
 import { quoteText } from '../text.js'
-import { AftercommitError, nameErrors } from './base.js'
-
-/**
- * What code of the application threw may quote the payload, and every logger prints a cause: so it is not one. It is not
- * enumerable either.
- */
-interface WithThrown {
-  readonly thrown?: unknown
-}
-
-function keepThrown(error: object, { thrown }: WithThrown): void {
-  if (thrown !== undefined) Object.defineProperty(error, 'thrown', { value: thrown, enumerable: false })
-}
-
-function seeThrown({ thrown }: WithThrown): string {
-  return thrown === undefined ? '' : " See the error's `thrown` (it may quote the payload)."
-}
+import { isA } from '../unknown.js'
+import { AftercommitError, keepThrown, nameErrors, seeThrown, type WithThrown } from './base.js'
 
 /** The id is empty, longer than 64 characters, or holds control characters or half a surrogate pair. */
 export class InvalidEventIdError extends AftercommitError {
@@ -50,6 +35,13 @@ export class InvalidEventError extends AftercommitError {
   }
 }
 
+/** Returns the error for a value that was thrown while an event of the caller was read. Errors of this library stay. */
+export function unreadableEvent(thrown: unknown, eventType?: string): AftercommitError {
+  if (isA(thrown, AftercommitError)) return thrown
+  const options = eventType === undefined ? { thrown } : { thrown, eventType }
+  return new InvalidEventError('event', 'reading it threw an error', options)
+}
+
 /** The payload holds a value that JSON cannot carry. `path` names where; the value itself is never shown. */
 export class InvalidPayloadError extends AftercommitError {
   static {
@@ -81,6 +73,23 @@ export class PayloadTooLargeError extends AftercommitError {
     super(
       'PAYLOAD_TOO_LARGE',
       `The payload is larger than ${limit} bytes once serialised. Store the data elsewhere and publish a reference to it.`,
+    )
+    this.limit = limit
+  }
+}
+
+/** The events of one publishAll() call are larger than the limit in total. Nothing was written. */
+export class BatchTooLargeError extends AftercommitError {
+  static {
+    nameErrors(BatchTooLargeError, 'BatchTooLargeError')
+  }
+
+  readonly limit: number
+
+  constructor(limit: number) {
+    super(
+      'BATCH_TOO_LARGE',
+      `The events of one publishAll() call are larger than ${limit} bytes in total. Publish them with several calls in one transaction, which is all or nothing as well.`,
     )
     this.limit = limit
   }

@@ -1,4 +1,4 @@
-import { AftercommitError, nameErrors } from './base.js'
+import { AftercommitError, keepThrown, nameErrors, seeThrown, type WithThrown } from './base.js'
 
 /** A setting is out of range. Thrown before anything starts. */
 export class InvalidSettingError extends AftercommitError {
@@ -7,10 +7,13 @@ export class InvalidSettingError extends AftercommitError {
   }
 
   readonly setting: string
+  /** Value that a getter of the settings threw. */
+  declare readonly thrown?: unknown
 
-  constructor(setting: string, reason: string) {
-    super('INVALID_SETTING', `Invalid setting ${setting}: ${reason}.`)
+  constructor(setting: string, reason: string, options: WithThrown = {}) {
+    super('INVALID_SETTING', `Invalid setting ${setting}: ${reason}.${seeThrown(options)}`)
     this.setting = setting
+    keepThrown(this, options)
   }
 }
 

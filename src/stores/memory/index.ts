@@ -1,3 +1,4 @@
+import { readSettings } from '../../core/settings.js'
 import { MemoryDatabase } from './database.js'
 import { type MemoryStore, type MemoryStoreOptions, memoryStoreOn } from './store.js'
 
@@ -9,5 +10,5 @@ export type { MemoryStore, MemoryStoreOptions } from './store.js'
  * Otherwise it behaves as a database does: transactions, savepoints, leases, and several outboxes on one store.
  */
 export function memoryStore(options: MemoryStoreOptions = {}): MemoryStore {
-  return memoryStoreOn(new MemoryDatabase(), options)
+  return memoryStoreOn(new MemoryDatabase(), readSettings('memoryStore()', options, ['clock', 'onCall']))
 }

@@ -1,4 +1,5 @@
 import { InvalidSettingError } from '../../core/errors.js'
+import { readSettings } from '../../core/settings.js'
 import type { EventStore } from '../../store.js'
 import { type CoreConnection, type CorePool, connectionOf } from './driver.js'
 import { MysqlStore, type MysqlStoreOptions, type Source } from './store.js'
@@ -22,19 +23,11 @@ export type ClientOf<Pool> = Pool extends { getConnection(): Promise<infer Clien
  */
 export function mysqlStore<Pool extends object>(
   pool: Pool,
-  options: MysqlStoreOptions = {},
+  given: MysqlStoreOptions = {},
 ): EventStore<ClientOf<Pool>> {
-  if (typeof options !== 'object' || options === null || Array.isArray(options)) {
-    throw new InvalidSettingError('options', `of mysqlStore() are an object with: ${OPTIONS.join(', ')}`)
-  }
-  for (const name of Object.keys(options)) {
-    if (OPTIONS.includes(name)) continue
-    throw new InvalidSettingError(name, `is not a setting of mysqlStore(); there are: ${OPTIONS.join(', ')}`)
-  }
+  const options = readSettings('mysqlStore()', given, ['database', 'table'])
   return new MysqlStore(sourceOf<ClientOf<Pool>>(pool), options)
 }
-
-const OPTIONS = ['database', 'table']
 
 function sourceOf<Client>(source: unknown): Source<Client> {
   if (has(source, 'getConnection') && has(source, 'promise')) {

@@ -1,4 +1,5 @@
 import { InvalidSettingError } from '../../core/errors.js'
+import { readSettings } from '../../core/settings.js'
 import type { EventStore } from '../../store.js'
 import type { PostgresDriver } from './driver.js'
 import { type PgClient, PgDriver, type PgPool } from './drivers/pg.js'
@@ -30,22 +31,11 @@ export type ClientOf<Source> = Source extends {
  */
 export function postgresStore<Source extends object>(
   source: Source,
-  options: PostgresStoreOptions = {},
+  given: PostgresStoreOptions = {},
 ): EventStore<ClientOf<Source>> {
-  if (typeof options !== 'object' || options === null) {
-    throw new InvalidSettingError('options', 'of postgresStore() must be an object')
-  }
-  for (const name of Object.keys(options)) {
-    if (OPTIONS.includes(name)) continue
-    throw new InvalidSettingError(
-      name,
-      `is not a setting of postgresStore(); there are: ${OPTIONS.join(', ')}`,
-    )
-  }
+  const options = readSettings('postgresStore()', given, ['schema', 'table', 'doorbell', 'prepare'])
   return new PostgresStore(driverFor(source), options) as unknown as EventStore<ClientOf<Source>>
 }
-
-const OPTIONS = ['schema', 'table', 'doorbell', 'prepare']
 
 function driverFor(source: object): PostgresDriver<never> {
   const has = (method: string) => typeof (source as Record<string, unknown>)[method] === 'function'

@@ -1,4 +1,5 @@
 import { InvalidSettingError } from '../../core/errors.js'
+import { readSettings } from '../../core/settings.js'
 import type { EventStore } from '../../store.js'
 import type { SqliteDatabase } from './driver.js'
 import { SqliteStore, type SqliteStoreOptions } from './store.js'
@@ -12,7 +13,7 @@ export type { SqliteStoreOptions } from './store.js'
  */
 export function sqliteStore<Client extends SqliteDatabase>(
   open: () => Client,
-  options: SqliteStoreOptions = {},
+  given: SqliteStoreOptions = {},
 ): EventStore<Client> {
   if (typeof open !== 'function') {
     throw new InvalidSettingError(
@@ -20,14 +21,5 @@ export function sqliteStore<Client extends SqliteDatabase>(
       `must be a function that opens a connection: sqliteStore(() => new Database('app.db'))`,
     )
   }
-  if (typeof options !== 'object' || options === null) {
-    throw new InvalidSettingError('options', 'of sqliteStore() must be an object')
-  }
-  for (const name of Object.keys(options)) {
-    if (OPTIONS.includes(name)) continue
-    throw new InvalidSettingError(name, `is not a setting of sqliteStore(); there are: ${OPTIONS.join(', ')}`)
-  }
-  return new SqliteStore(open, options)
+  return new SqliteStore(open, readSettings('sqliteStore()', given, ['table']))
 }
-
-const OPTIONS = ['table']

@@ -1,13 +1,19 @@
-/** The word that was probably meant; undefined when none is near. */
-export function nearest(given: string, words: readonly string[]): string | undefined {
+/** Longer words are not compared: the comparison takes time and memory in proportion to the product of both lengths. */
+const LONGEST = 100
+
+/** Returns the word that was probably meant, or undefined if no word is similar. Case does not matter. */
+export function nearest(word: string, words: readonly string[]): string | undefined {
+  if (word.length > LONGEST) return undefined
+  const given = word.toLowerCase()
   const most = Math.max(1, Math.floor(given.length / 3))
   let best: string | undefined
   let least = most + 1
-  for (const word of words) {
-    const distance = Math.abs(word.length - given.length) > most ? least : editsBetween(given, word)
+  for (const known of words) {
+    const isFar = Math.abs(known.length - given.length) > most
+    const distance = isFar ? least : editsBetween(given, known.toLowerCase())
     if (distance >= least) continue
     least = distance
-    best = word
+    best = known
   }
   return best
 }
