@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import { hostname } from 'node:os'
 import { currentTransaction } from './ambient.js'
+import { readPublishOptions } from './bus/publish-options.js'
 import { checkEventHandler, checkTypes } from './bus/subscriptions.js'
 import type { EventBus, EventHandler, PublishOptions } from './bus.js'
 import { EventCatalog } from './core/catalog.js'
@@ -27,13 +28,7 @@ import {
   registrationOf,
 } from './outbox/registration.js'
 import { type OutboxOptions, type Settings, settingsOf } from './outbox/settings.js'
-import {
-  type Begin,
-  nestedTransaction,
-  notAnArray,
-  type Shared,
-  TransactionScope,
-} from './outbox/transaction-scope.js'
+import { type Begin, nestedTransaction, type Shared, TransactionScope } from './outbox/transaction-scope.js'
 import { RELAY_CONCURRENCY, Relay, type RelayOptions, type RelayTarget, relayOptionsOf } from './relay.js'
 import type { EventStore } from './store.js'
 import type { HostedTransactions, Transaction, TransactionHost } from './transaction.js'
@@ -61,11 +56,12 @@ export class Outbox<Client = unknown> implements EventBus, AsyncDisposable {
   readonly #shared: Shared<Client>
 
   constructor(options: OutboxOptions<Client>) {
-    this.#settings = settingsOf(options)
-    this.store = options.store
-    for (const definition of options.events ?? []) this.catalog.add(definition)
-    this.#machinery = new Machinery(this, options.store, this.#settings)
-    this.deadLetters = new DeadLetters(options.store, this.#settings.logger, () =>
+    const settings = settingsOf(options)
+    this.#settings = settings
+    this.store = settings.store
+    for (const definition of settings.events) this.catalog.add(definition)
+    this.#machinery = new Machinery(this, settings.store, settings)
+    this.deadLetters = new DeadLetters(settings.store, this.#settings.logger, () =>
       this.#machinery.lookAgain(),
     )
     this.#shared = {
@@ -100,7 +96,7 @@ export class Outbox<Client = unknown> implements EventBus, AsyncDisposable {
     handler: HandlerFunction,
     options?: HandlerOptions,
   ): this
-  on(route: Route, name: string, handler: HandlerFunction<never>, options: HandlerOptions = {}): this {
+  on(route: Route, name: string, handler: HandlerFunction<never>, options?: HandlerOptions): this {
     const { definition, registration } = registrationOf(route, name, handler as HandlerFunction, options)
     if (definition) this.catalog.add(definition)
     this.#register(registration)
@@ -155,7 +151,7 @@ export class Outbox<Client = unknown> implements EventBus, AsyncDisposable {
    * Publishes these events to a broker: each is done when the broker has confirmed it. While it is down they wait, no
    * attempt is counted and nothing dies of it; the order within a key is kept. Several processes share the work.
    */
-  relay(bus: RelayTarget, options: RelayOptions = {}): this {
+  relay(bus: RelayTarget, options?: RelayOptions): this {
     const { events, name, size } = relayOptionsOf(bus, options)
     const { clock, logger, tracer, redact } = this.#settings
     const relay = new Relay(bus, clock, logger, { name, tracer, redact })
@@ -261,31 +257,42 @@ export class Outbox<Client = unknown> implements EventBus, AsyncDisposable {
   }
 
   /** Writes the event in the surrounding transaction; NoActiveTransactionError when there is none. */
-  async publish(event: PublishableEvent, options: OutboxPublishOptions<Client> = {}): Promise<EventId> {
-    const [id] = await this.publishAll([event], options)
+  async publish(event: PublishableEvent, options?: OutboxPublishOptions<Client>): Promise<EventId> {
+    const [id] = await this.#publish([event], options)
     return id as EventId
   }
 
-  /** One statement, all or nothing. */
-  async publishAll(
+  /** Writes all events by one statement, or none. Throws BatchTooLargeError above 64 MiB in total. */
+  publishAll(
     events: readonly PublishableEvent[],
-    options: OutboxPublishOptions<Client> = {},
+    options?: OutboxPublishOptions<Client>,
   ): Promise<EventId[]> {
-    if (!Array.isArray(events)) throw notAnArray()
-    const { tx, ...rest } = options ?? {}
+    return this.#publish(events, options)
+  }
+
+  async #publish(events: readonly PublishableEvent[], given: unknown): Promise<EventId[]> {
+    const options = readPublishOptions(given, true)
+    const { tx } = options
     if (tx === null || (tx !== undefined && typeof tx !== 'object' && typeof tx !== 'function')) {
       throw new InvalidSettingError('tx', 'must be a transaction, or the client that one is open on')
     }
-    if (tx instanceof TransactionScope) {
-      if (tx.belongsTo(this)) return tx.publishAll(events, rest)
-      throw new AftercommitError('FOREIGN_TRANSACTION', 'This transaction is one of another outbox.')
+    const { publisher } = this.#machinery
+    if (TransactionScope.isScope(tx)) {
+      if (!tx.belongsTo(this))
+        throw new AftercommitError('FOREIGN_TRANSACTION', 'This transaction is one of another outbox.')
+      if (tx.ended) throw new TransactionEndedError()
+      return tx.send(publisher.prepare(events, options))
     }
     const ambient = this.#ambient()
-    if (ambient && (tx === undefined || tx === ambient.client)) return ambient.publishAll(events, rest)
+    if (ambient && (tx === undefined || tx === ambient.client)) {
+      if (ambient.ended) throw new TransactionEndedError()
+      return ambient.send(publisher.prepare(events, options))
+    }
     if (tx === undefined) throw new NoActiveTransactionError()
     const client = tx as Client & object
+    const prepared = publisher.prepare(events, options)
     const hosted = this.#byHandle.get(client)
-    if (hosted && !hosted.ended) return hosted.publishAll(events, rest)
+    if (hosted && !hosted.ended) return hosted.send(prepared)
     if (!this.store.capabilities.callerTransactions) {
       throw new AftercommitError(
         'UNSUPPORTED',
@@ -297,15 +304,17 @@ export class Outbox<Client = unknown> implements EventBus, AsyncDisposable {
       if (hosted) throw new TransactionEndedError()
       throw isA(error, TypeError) ? unknownTransaction(error) : error
     })
-    const { ids, pending } = await this.#machinery.publisher.append(client, events, rest)
-    this.#machinery.publisher.writtenUntracked(pending)
+    const { ids, pending } = await publisher.append(client, prepared)
+    publisher.writtenUntracked(pending)
     return ids
   }
 
   /** Publishes in a short transaction of its own, whatever surrounds the call. */
-  enqueue(event: PublishableEvent, options: PublishOptions = {}): Promise<EventId> {
+  async enqueue(event: PublishableEvent, options?: PublishOptions): Promise<EventId> {
+    const prepared = this.#machinery.publisher.prepare([event], readPublishOptions(options))
     const begin: Begin<Client> = (body) => this.store.transaction(body)
-    return TransactionScope.run(this.#shared, begin, (tx) => tx.publish(event, options))
+    const [id] = await TransactionScope.run(this.#shared, begin, async (tx) => tx.send(prepared))
+    return id as EventId
   }
 
   /** One cycle by hand: claims a batch of what is due, handles it, and returns how many events that were. */

@@ -3,7 +3,7 @@ import type { ConfirmingPublisher, EventBus, EventHandler, PublishOptions } from
 import { EventCatalog } from '../core/catalog.js'
 import { atMost, type Timer } from '../core/clock.js'
 import type { EventDefinition } from '../core/define-event.js'
-import { type PublishableEvent, toEnvelope } from '../core/domain-event.js'
+import { type PublishableEvent, readEvents } from '../core/domain-event.js'
 import type { EventEnvelope } from '../core/envelope.js'
 import {
   AftercommitError,
@@ -17,6 +17,7 @@ import { isA } from '../core/unknown.js'
 import { traced, tracedEvent, withTrace } from '../observe/tracing.js'
 import { Consumer } from './consumer.js'
 import { messageOf } from './message.js'
+import { type ReadPublishOptions, readPublishOptions } from './publish-options.js'
 import type { BusSettings } from './settings.js'
 import { checkTypes, Subscriptions, type TypeOrDefinition } from './subscriptions.js'
 import type { OutgoingMessage, Transport } from './transport.js'
@@ -55,12 +56,11 @@ export class BrokerBus implements EventBus, ConfirmingPublisher, AsyncDisposable
 
   /** Pipelined, in this order. One that is not acceptable, and none is sent; after that each one is for itself. */
   async publishAll(events: readonly PublishableEvent[], options?: PublishOptions): Promise<EventId[]> {
-    refuseOptions(options)
+    refuseOptions(readPublishOptions(options))
     const parent = currentEvent()
-    const envelopes = events.map((event) => {
-      const envelope = toEnvelope(event, this.#catalog)
-      return parent && envelope.metadata.causationId === undefined ? envelope.causedBy(parent) : envelope
-    })
+    const envelopes = readEvents(events, this.#catalog).envelopes.map((envelope) =>
+      parent && envelope.metadata.causationId === undefined ? envelope.causedBy(parent) : envelope,
+    )
     const { tracer, redact } = this.#settings
     if (tracer === undefined || envelopes.length === 0) return this.#publish(envelopes)
     const { broker } = this.#transport
@@ -254,9 +254,9 @@ export class BrokerBus implements EventBus, ConfirmingPublisher, AsyncDisposable
   }
 }
 
-function refuseOptions(options: PublishOptions | undefined): void {
+function refuseOptions(options: ReadPublishOptions): void {
   for (const name of ['delayMs', 'deliverAt', 'onDuplicate'] as const) {
-    if (options?.[name] === undefined) continue
+    if (options[name] === undefined) continue
     throw new AftercommitError(
       'UNSUPPORTED',
       `A broker cannot do ${name}. Publish through an outbox, and relay it to the broker.`,

@@ -1,8 +1,9 @@
+import { readPublishOptions } from '../bus/publish-options.js'
 import { checkTypes, Subscriptions, type TypeOrDefinition } from '../bus/subscriptions.js'
 import type { ConfirmingPublisher, EventBus, EventHandler, PublishOptions } from '../bus.js'
 import { EventCatalog } from '../core/catalog.js'
 import type { EventDefinition } from '../core/define-event.js'
-import { type PublishableEvent, toEnvelope } from '../core/domain-event.js'
+import { type PublishableEvent, readEvents, toEnvelope } from '../core/domain-event.js'
 import type { EventEnvelope } from '../core/envelope.js'
 import { AggregateHandlerError, DuplicateEventError } from '../core/errors.js'
 import type { EventId } from '../core/event-id.js'
@@ -26,15 +27,17 @@ export class InMemoryEventBus implements EventBus, ConfirmingPublisher {
   }
 
   async publish(event: PublishableEvent, options?: PublishOptions): Promise<EventId> {
+    const { onDuplicate } = readPublishOptions(options)
     const envelope = toEnvelope(event, this.#catalog)
-    await this.#accept([envelope], options)
+    await this.#accept([envelope], onDuplicate)
     return envelope.eventId
   }
 
   /** All or nothing: one event that is not acceptable, and none is published. */
   async publishAll(events: readonly PublishableEvent[], options?: PublishOptions): Promise<EventId[]> {
-    const envelopes = events.map((event) => toEnvelope(event, this.#catalog))
-    await this.#accept(envelopes, options)
+    const { onDuplicate } = readPublishOptions(options)
+    const { envelopes } = readEvents(events, this.#catalog)
+    await this.#accept(envelopes, onDuplicate)
     return envelopes.map((envelope) => envelope.eventId)
   }
 
@@ -95,10 +98,11 @@ export class InMemoryEventBus implements EventBus, ConfirmingPublisher {
     this.#published = []
   }
 
-  async #accept(envelopes: readonly EventEnvelope[], options: PublishOptions | undefined): Promise<void> {
-    const accepted = options?.onDuplicate
-      ? this.#withoutDuplicates(envelopes, options.onDuplicate)
-      : envelopes
+  async #accept(
+    envelopes: readonly EventEnvelope[],
+    onDuplicate: PublishOptions['onDuplicate'],
+  ): Promise<void> {
+    const accepted = onDuplicate ? this.#withoutDuplicates(envelopes, onDuplicate) : envelopes
     for (const envelope of accepted) this.#published.push(envelope)
     const failures: { handler: string; error: unknown }[] = []
     for (const envelope of accepted) {

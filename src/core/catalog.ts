@@ -2,19 +2,37 @@ import type { EventDefinition } from './defined-event.js'
 import { type PublishableEvent, toEnvelope } from './domain-event.js'
 import { EventEnvelope } from './envelope.js'
 import { toHeadJson } from './envelope-parts.js'
-import { DuplicateDefinitionError, InvalidEventError, UnknownEventTypeError } from './errors.js'
+import {
+  AftercommitError,
+  DuplicateDefinitionError,
+  InvalidEventError,
+  InvalidSettingError,
+  UnknownEventTypeError,
+} from './errors.js'
+import { hasMethod } from './settings.js'
 import type { PayloadDecoder } from './stored-event.js'
+import { isA } from './unknown.js'
+
+const NO_DEFINITIONS = 'must be event definitions; see defineEvent()'
 
 /** Event definitions by type: one catalog per outbox. */
 export class EventCatalog {
   readonly #definitions = new Map<string, EventDefinition>()
 
   constructor(definitions: Iterable<EventDefinition> = []) {
-    for (const definition of definitions) this.add(definition)
+    try {
+      for (const definition of definitions) this.add(definition)
+    } catch (thrown) {
+      if (isA(thrown, AftercommitError)) throw thrown
+      throw new InvalidSettingError('events', NO_DEFINITIONS, { thrown })
+    }
   }
 
   /** Adding the same definition again is fine; another one for a known type throws DuplicateDefinitionError. */
   add(definition: EventDefinition): this {
+    if (typeof definition !== 'function' || !hasMethod(definition, 'decode')) {
+      throw new InvalidSettingError('events', NO_DEFINITIONS)
+    }
     const known = this.#definitions.get(definition.eventType)
     if (known !== undefined && known !== definition) throw new DuplicateDefinitionError(definition.eventType)
     this.#definitions.set(definition.eventType, definition)

@@ -1,4 +1,5 @@
 import { InvalidEventError } from './errors.js'
+import { isPlainObject, kindOf, timeOf } from './plain.js'
 import { isClean, isWellFormed } from './text.js'
 
 /** Longest type, aggregate, tenant, ordering key or header name, in UTF-16 units. */
@@ -9,6 +10,7 @@ export const MAX_METADATA = 1_024
 export const MAX_HEADERS = 65_536
 /** Longest delay of a first attempt: a hundred years. */
 export const MAX_DELAY_MS = 3_155_760_000_000
+export const DELAY_REASON = 'must be a number of milliseconds from 0 to a hundred years'
 const MAX_VERSION = 2_147_483_647
 /** RFC 3339 and MySQL know years of four digits only. */
 const MIN_TIME = Date.parse('0001-01-01T00:00:00.000Z')
@@ -50,30 +52,37 @@ export function checkVersion(value: unknown, eventType: string): number {
 
 /** Milliseconds of a valid Date in the years 1 to 9999. Dates of other realms are fine. */
 export function checkTime(value: unknown, eventType: string): number {
-  const ms = Object.prototype.toString.call(value) === '[object Date]' ? Number(value) : Number.NaN
+  const ms = timeOf(value)
   if (ms >= MIN_TIME && ms <= MAX_TIME) return ms
   throw new InvalidEventError('occurredAt', 'it must be a valid Date in the years 1 to 9999', { eventType })
 }
 
-/** A frozen copy without a prototype, so that a header called `__proto__` or `constructor` is just a header. */
+/**
+ * Returns a frozen copy without a prototype, so that a header called `__proto__` or `constructor` is just a header. Each
+ * value is read only once: the copy is checked, and a getter cannot put another value into it afterwards.
+ */
 export function checkHeaders(headers: unknown, eventType: string): Headers {
-  if (headers === undefined || headers === null) return EMPTY_HEADERS
-  if (typeof headers !== 'object' || Array.isArray(headers)) {
-    throw new InvalidEventError('headers', 'they must be an object of strings', { eventType })
+  if (headers === undefined || headers === null || headers === EMPTY_HEADERS) return EMPTY_HEADERS
+  const isObject = typeof headers === 'object' && !Array.isArray(headers)
+  if (!isObject || !isPlainObject(headers)) {
+    const what = isObject ? `, not ${kindOf(headers)}, whose entries would be lost` : ''
+    throw new InvalidEventError('headers', `they must be an object of strings${what}`, { eventType })
   }
+  const copy = Object.create(null) as Record<string, string>
   let size = 0
-  for (const [name, value] of Object.entries(headers)) {
-    checkHeader(name, value, eventType)
-    size += name.length + value.length
+  for (const name of Object.keys(headers)) {
+    const value: unknown = (headers as Record<string, unknown>)[name]
+    copy[name] = checkHeader(name, value, eventType)
+    size += name.length + copy[name].length
+    if (size > MAX_HEADERS) {
+      throw new InvalidEventError(
+        'headers',
+        `they exceed ${MAX_HEADERS} characters in total; use the payload`,
+        { eventType },
+      )
+    }
   }
-  if (size > MAX_HEADERS) {
-    throw new InvalidEventError(
-      'headers',
-      `they exceed ${MAX_HEADERS} characters in total; use the payload`,
-      { eventType },
-    )
-  }
-  return freezeHeaders(headers as Headers)
+  return size === 0 ? EMPTY_HEADERS : Object.freeze(copy)
 }
 
 /** As checkHeaders, for headers that are known to be good. */
@@ -86,9 +95,9 @@ export function freezeHeaders(headers: Headers | null): Headers {
   return Object.freeze(copy)
 }
 
-function checkHeader(name: string, value: unknown, eventType: string): void {
+function checkHeader(name: string, value: unknown, eventType: string): string {
   checkName('header name', name, eventType)
-  if (typeof value === 'string' && !value.includes('\0') && isWellFormed(value)) return
+  if (typeof value === 'string' && !value.includes('\0') && isWellFormed(value)) return value
   const problem = typeof value === 'string' ? 'holds U+0000 or half a surrogate pair' : 'is not a string'
   throw new InvalidEventError(`header ${JSON.stringify(name)}`, `its value ${problem}`, { eventType })
 }

@@ -2,8 +2,10 @@ import { fromBase64, toBase64 } from './base64.js'
 import { EMPTY_HEADERS } from './checks.js'
 import { type EnvelopeInit, EventEnvelope } from './envelope.js'
 import { InvalidEventError } from './errors.js'
+import { parseJsonText } from './json-text.js'
 import { EMPTY_METADATA } from './metadata.js'
 import { encodePayload, type PayloadContent } from './payload.js'
+import { readSettings } from './settings.js'
 import { escapeUnprintable } from './text.js'
 
 /** An event in the JSON format of CloudEvents 1.0. What the standard has no attribute for travels as extensions. */
@@ -56,8 +58,9 @@ export function toAttributes(
   envelope: EventEnvelope,
   options: CloudEventOptions,
 ): Record<string, string | number> {
+  const { source } = readSettings('options of a CloudEvent', options, ['source'])
   return {
-    ...toTextAttributes(envelope, options.source),
+    ...toTextAttributes(envelope, source),
     datacontenttype: contentTypeOf(envelope),
     schemaversion: envelope.version,
   }
@@ -149,9 +152,5 @@ function parseHeaders(text: unknown): unknown {
 }
 
 function parseJson(field: string, text: string): unknown {
-  try {
-    return JSON.parse(text)
-  } catch {
-    throw new InvalidEventError(field, 'the text is not valid JSON')
-  }
+  return parseJsonText(text, (path, reason) => new InvalidEventError(field, `at ${path}: ${reason}`))
 }

@@ -1,14 +1,19 @@
+import { inspect } from 'node:util'
 import { type } from 'arktype'
 import * as v from 'valibot'
 import { describe, expect, it } from 'vitest'
 import { z } from 'zod'
-import { DefinedEvent, defineEvent } from './define-event.js'
+import * as zMini from 'zod/mini'
+import { z as z3 } from 'zod/v3'
+import { DefinedEvent, defineEvent, type EventDefinition, type EventOptions } from './define-event.js'
 import { EventEnvelope } from './envelope.js'
 import {
+  AftercommitError,
   EventValidationError,
   InvalidEventError,
   InvalidEventIdError,
   InvalidPayloadError,
+  InvalidSettingError,
   UndecodablePayloadError,
 } from './errors.js'
 import type { StandardSchemaV1 } from './standard-schema.js'
@@ -20,6 +25,10 @@ function thrownBy(run: () => unknown): Error {
     return error as Error
   }
   return expect.fail('nothing was thrown')
+}
+
+const fails = (): never => {
+  throw new Error('secret-4711')
 }
 
 enum OrderEvents {
@@ -190,8 +199,80 @@ describe('a definition', () => {
     ['an aggregate type with NUL', () => defineEvent('a', { aggregateType: '\0' })],
     ['version 0', () => defineEvent('a', { version: 0 })],
     ['a schema that is none', () => defineEvent('a', { schema: {} as StandardSchemaV1 })],
+    ['a schema that throws', () => defineEvent('a', { schema: new Proxy({}, { get: fails }) as never })],
+    ['an aggregateId that is no function', () => defineEvent('a', { aggregateId: 'orderId' as never })],
+    ['an upcast that is no function', () => defineEvent('a', { upcast: {} as never })],
+    ['ordered: "yes"', () => defineEvent('a', { ordered: 'yes' as never })],
   ])('refuses %s', (_what, define) => {
     expect(define).toThrow(InvalidEventError)
+  })
+
+  it.each<[string, RegExp]>([
+    ['agregateType', /Did you mean aggregateType\?/],
+    ['shema', /Did you mean schema\?/],
+    ['upCast', /Did you mean upcast\?/],
+    ['headers', /defineEvent\(\) has no such setting\. Known settings: aggregateType, schema/],
+  ])('refuses the unknown option %s', (name, message) => {
+    expect(() => defineEvent('a', { [name]: undefined })).toThrow(InvalidSettingError)
+    expect(() => defineEvent('a', { [name]: undefined })).toThrow(message)
+  })
+
+  it.each([null, 'order', 5, [], new Map()])('refuses %s in the place of its options', (options) => {
+    expect(() => defineEvent('a', options as never)).toThrow(InvalidSettingError)
+  })
+})
+
+describe('the options of one event', () => {
+  const Placed = defineEvent('order.placed')
+
+  it.each<[string, RegExp]>([
+    ['corelationId', /of event "order\.placed".*Did you mean correlationId\?/],
+    ['eventID', /Did you mean eventId\?/],
+    ['payloadJson', /Use publish\(\{ type, payloadJson \}\)/],
+    ['version', /Use defineEvent\(type, \{ version \}\)/],
+    ['delayMs', /Use publish\(event, \{ delayMs \}\)/],
+    ['traceparent', /Use metadata: \{ traceparent \}/],
+    ['unheardOf', /Known fields: eventId, occurredAt/],
+  ])('refuse the unknown field %s', (name, message) => {
+    expect(() => Placed(1, { [name]: 'x' })).toThrow(InvalidEventError)
+    expect(() => Placed(1, { [name]: 'x' })).toThrow(message)
+  })
+
+  it('refuse what map() passes as the second argument', () => {
+    const payloads = [1, 2]
+    expect(() => payloads.map(Placed as (payload: number) => unknown)).toThrow(
+      /payloads\.map\(\(payload\) =>/,
+    )
+  })
+
+  it('are read once, when the event is made', () => {
+    let reads = 0
+    const options: EventOptions = {
+      get aggregateId() {
+        return `a-${++reads}`
+      },
+    }
+    const event = Placed(1, options)
+    expect(event.aggregateId).toBe('a-1')
+    expect(event.toEnvelope().aggregateId).toBe('a-1')
+    const changed = { tenantId: 't-1' }
+    const made = Placed(1, changed)
+    changed.tenantId = 't-2'
+    expect(made.toEnvelope().tenantId).toBe('t-1')
+  })
+
+  it('throw an own error when they cannot be read', () => {
+    const { proxy, revoke } = Proxy.revocable({}, {})
+    revoke()
+    for (const options of [
+      proxy,
+      new Proxy({}, { get: fails, ownKeys: fails }),
+      { metadata: proxy },
+      { headers: proxy },
+    ]) {
+      expect(() => Placed(1, options as EventOptions).toEnvelope()).toThrow(AftercommitError)
+    }
+    expect(() => Placed(proxy).toEnvelope()).toThrow(InvalidPayloadError)
   })
 })
 
@@ -318,6 +399,53 @@ describe('an event with a schema', () => {
     const error = thrownBy(() => defineEvent('a', { schema }).decode('1', 1))
     expect(error).toBeInstanceOf(UndecodablePayloadError)
     expect(error.message).not.toContain('secret')
+  })
+
+  describe.each<[string, StandardSchemaV1]>([
+    ['zod', z.object({ n: z.number().transform(fails) })],
+    ['zod, in a refinement', z.object({ n: z.number().refine(fails) })],
+    ['zod 4 mini', zMini.object({ n: zMini.pipe(zMini.number(), zMini.transform(fails)) })],
+    ['zod 3', z3.object({ n: z3.number().transform(fails) })],
+    ['valibot', v.object({ n: v.pipe(v.number(), v.transform(fails)) })],
+  ])('of %s that throws', (_vendor, schema) => {
+    it('is reported as a failing schema with the event type, and without what it threw', () => {
+      const Placed = defineEvent('order.placed', { schema }) as EventDefinition
+      for (const act of [() => Placed({ n: 1 }).toEnvelope(), () => Placed.decode('{"n":1}', 1)]) {
+        const error = thrownBy(act) as UndecodablePayloadError
+        expect(error).toBeInstanceOf(UndecodablePayloadError)
+        expect(error.message).toContain('"order.placed" cannot be decoded: its schema threw an error')
+        expect((error.thrown as Error).message).toBe('secret-4711')
+        expect(inspect(error)).not.toContain('4711')
+      }
+    })
+  })
+
+  it('says of an asynchronous schema of zod 3 that it is asynchronous', () => {
+    const schema = z3.object({ n: z3.number().refine(async () => true) })
+    expect(() => defineEvent('a', { schema })({ n: 1 }).toEnvelope()).toThrow(/asynchronous/)
+  })
+
+  it('refuses instances whose data JSON would lose', () => {
+    class Money {
+      readonly #cents = 5
+      get cents() {
+        return this.#cents
+      }
+    }
+    const Priced = defineEvent('priced', { schema: z.object({ price: z.any() }) })
+    expect(() => Priced({ price: new Money() }).toEnvelope()).toThrow(/\$\.price: .*"cents" JSON would lose/)
+  })
+
+  it.each<[string, unknown]>([
+    ['null', null],
+    ['a number', 5],
+    ['issues that are no array', { issues: 'none' }],
+    ['issues of null', { issues: null }],
+    ['issues with odd paths', { issues: [{ message: 'x', path: [null] }] }],
+    ['a proxy that throws', new Proxy({}, { get: fails })],
+  ])('survives a schema that returns %s', (_what, result) => {
+    const schema = { '~standard': { version: 1, vendor: 'x', validate: () => result } } as StandardSchemaV1
+    expect(() => defineEvent('a', { schema })(1).toEnvelope()).toThrow(UndecodablePayloadError)
   })
 
   it('survives a schema that returns nothing', () => {

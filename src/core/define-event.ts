@@ -13,7 +13,8 @@ import {
   UndecodablePayloadError,
 } from './errors.js'
 import { encodePayload, type PayloadContent } from './payload.js'
-import { applySchema, explainValidation } from './schema.js'
+import { applySchema, explainValidation, isStandardSchema } from './schema.js'
+import { readSettings } from './settings.js'
 import type { SchemaOutput, StandardSchemaV1 } from './standard-schema.js'
 import type { PayloadDecoder } from './stored-event.js'
 
@@ -56,37 +57,39 @@ export function defineEvent<Payload = unknown, const Type extends string = strin
   type: Type,
   options?: DefineEventOptions<Payload> & { readonly schema?: undefined },
 ): EventDefinition<Payload, Type>
-export function defineEvent(
-  type: string,
-  options: DefineEventOptions<unknown> & { readonly schema?: StandardSchemaV1 | undefined } = {},
-): EventDefinition {
-  return new Definition(type, options).asFactory()
+export function defineEvent(type: string, options?: DefinitionOptions): EventDefinition {
+  const of = 'defineEvent()'
+  return new Definition(checkName('eventType', type), readSettings(of, options, OPTIONS)).asFactory()
 }
+
+type DefinitionOptions = DefineEventOptions<unknown> & { readonly schema?: StandardSchemaV1 | undefined }
+
+const FUNCTIONS = ['aggregateId', 'tenantId', 'upcast', 'orderingKey'] as const
+const OPTIONS = ['aggregateType', 'schema', 'version', 'ordered', ...FUNCTIONS] as const
 
 class Definition {
   readonly #eventType: string
   readonly #aggregateType: string
   readonly #version: number
   readonly #schema: StandardSchemaV1 | undefined
-  readonly #options: DefineEventOptions<unknown>
+  readonly #options: DefinitionOptions
   readonly #decode: PayloadDecoder
 
-  constructor(
-    type: string,
-    options: DefineEventOptions<unknown> & { readonly schema?: StandardSchemaV1 | undefined },
-  ) {
-    this.#eventType = checkName('eventType', type)
+  constructor(type: string, options: DefinitionOptions) {
+    this.#eventType = type
+    for (const name of FUNCTIONS) {
+      if (options[name] === undefined || typeof options[name] === 'function') continue
+      throw new InvalidEventError(name, 'it must be a function', { eventType: type })
+    }
+    if (options.ordered !== undefined && typeof options.ordered !== 'boolean') {
+      throw new InvalidEventError('ordered', 'it must be true or false', { eventType: type })
+    }
     this.#aggregateType = checkName('aggregateType', options.aggregateType ?? GLOBAL_AGGREGATE, type)
     this.#version = checkVersion(options.version ?? 1, type)
     this.#schema = options.schema
-    if (this.#schema !== undefined && typeof this.#schema?.['~standard']?.validate !== 'function') {
-      throw new InvalidEventError(
-        'schema',
-        'it does not follow Standard Schema (zod, valibot and arktype do)',
-        {
-          eventType: type,
-        },
-      )
+    if (this.#schema !== undefined && !isStandardSchema(this.#schema)) {
+      const problem = 'it does not follow Standard Schema (zod, valibot and arktype do)'
+      throw new InvalidEventError('schema', problem, { eventType: type })
     }
     this.#options = options
     this.#decode = Object.assign((text: string, version: number) => this.#decodeText(text, version), {

@@ -1,8 +1,11 @@
 import { checkTime, type Headers } from './checks.js'
 import type { EnvelopeInit, EventEnvelope } from './envelope.js'
+import { unreadableEvent } from './errors/event.js'
+import { InvalidEventError } from './errors.js'
 import { EventId } from './event-id.js'
 import { type EventMetadata, type MetadataInput, mergeMetadata } from './metadata.js'
 import type { PayloadContent } from './payload.js'
+import { type KnownKeys, rejectUnknownKeys } from './reject-unknown-keys.js'
 import type { StandardSchemaV1 } from './standard-schema.js'
 import type { PayloadDecoder } from './stored-event.js'
 
@@ -19,6 +22,60 @@ export interface EventOptions {
   readonly userId?: string | undefined
   readonly traceId?: string | undefined
   readonly orderingKey?: string | undefined
+}
+
+/** Options as they were when the event was made. */
+type ReadOptions = Omit<EventOptions, 'occurredAt'> & { readonly occurredAtMs: number | undefined }
+
+const OPTIONS: KnownKeys = {
+  of: 'the second argument of a definition',
+  kind: 'field',
+  names: new Set([
+    ...['eventId', 'occurredAt', 'aggregateId', 'tenantId', 'headers', 'metadata', 'correlationId'],
+    ...['causationId', 'userId', 'traceId', 'orderingKey'],
+  ]),
+  places: new Map([
+    ['id', 'eventId'],
+    ['payloadJson', 'publish({ type, payloadJson })'],
+    ['traceparent', 'metadata: { traceparent }'],
+    ['tracestate', 'metadata: { tracestate }'],
+    ...['aggregateType', 'version', 'schema', 'ordered'].map(
+      (name) => [name, `defineEvent(type, { ${name} })`] as const,
+    ),
+    ...['delayMs', 'deliverAt', 'onDuplicate', 'tx'].map(
+      (name) => [name, `publish(event, { ${name} })`] as const,
+    ),
+  ]),
+}
+
+/** Copies the options, each of which is read only once. */
+function readOptions(options: EventOptions, eventType: string): ReadOptions {
+  try {
+    if (typeof options !== 'object' || options === null || Array.isArray(options)) {
+      throw new InvalidEventError(
+        'options',
+        'the second argument of a definition must be an object. With an array of payloads, call the definition for each: payloads.map((payload) => OrderPlaced(payload))',
+        { eventType },
+      )
+    }
+    rejectUnknownKeys(options, OPTIONS, (name, reason) => new InvalidEventError(name, reason, { eventType }))
+    const { occurredAt } = options
+    return {
+      eventId: options.eventId,
+      occurredAtMs: occurredAt === undefined ? undefined : checkTime(occurredAt, eventType),
+      aggregateId: options.aggregateId,
+      tenantId: options.tenantId,
+      headers: options.headers,
+      metadata: options.metadata,
+      correlationId: options.correlationId,
+      causationId: options.causationId,
+      userId: options.userId,
+      traceId: options.traceId,
+      orderingKey: options.orderingKey,
+    }
+  } catch (error) {
+    throw unreadableEvent(error, eventType)
+  }
 }
 
 /** Fields of the envelope that the caller sets; the definition fills in the rest. */
@@ -51,7 +108,7 @@ export class DefinedEvent<T = unknown, Type extends string = string> {
   readonly eventId: EventId
   readonly definition: EventDefinition<T, Type>
   readonly payload: T
-  readonly #options: EventOptions | undefined
+  readonly #options: ReadOptions | undefined
   readonly #occurredAtMs: number
   #envelope: EventEnvelope<T> | undefined
   #newId: boolean
@@ -65,13 +122,13 @@ export class DefinedEvent<T = unknown, Type extends string = string> {
   }
 
   constructor(definition: EventDefinition<T, Type>, payload: T, options?: EventOptions) {
-    this.eventId = options?.eventId === undefined ? EventId.new() : EventId.from(options.eventId)
-    this.#newId = options?.eventId === undefined
+    const read = options === undefined ? undefined : readOptions(options, definition.eventType)
+    this.eventId = read?.eventId === undefined ? EventId.new() : EventId.from(read.eventId)
+    this.#newId = read?.eventId === undefined
     this.definition = definition
     this.payload = payload
-    this.#options = options
-    this.#occurredAtMs =
-      options?.occurredAt === undefined ? Date.now() : checkTime(options.occurredAt, definition.eventType)
+    this.#options = read
+    this.#occurredAtMs = read?.occurredAtMs ?? Date.now()
   }
 
   get eventType(): Type {
@@ -93,8 +150,12 @@ export class DefinedEvent<T = unknown, Type extends string = string> {
 
   /** Serialises on the first call; later calls give the same envelope. Throws when the payload is not acceptable. */
   toEnvelope(): EventEnvelope<T> {
-    this.#envelope ??= this.definition.toEnvelope({ value: this.payload }, this.#fields())
-    return this.#envelope
+    try {
+      this.#envelope ??= this.definition.toEnvelope({ value: this.payload }, this.#fields())
+      return this.#envelope
+    } catch (error) {
+      throw unreadableEvent(error, this.eventType)
+    }
   }
 
   #fields(): DefinitionFields {

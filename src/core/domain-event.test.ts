@@ -5,11 +5,22 @@ import { defineEvent } from './define-event.js'
 import { type DomainEvent, type NamedEvent, type PublishableEvent, toEnvelope } from './domain-event.js'
 import { EventEnvelope } from './envelope.js'
 import {
+  AftercommitError,
   EventValidationError,
   InvalidEventError,
   InvalidEventIdError,
   InvalidPayloadError,
 } from './errors.js'
+import type { MetadataInput } from './metadata.js'
+
+function thrownBy(act: () => unknown): Error {
+  try {
+    act()
+  } catch (error) {
+    return error as Error
+  }
+  return expect.fail('nothing was thrown')
+}
 
 const OrderPlaced = defineEvent('order.placed', {
   aggregateType: 'order',
@@ -58,7 +69,7 @@ describe('an event by name', () => {
   })
 
   it('takes JSON text that is serialised already, and keeps it to the letter', () => {
-    const text = '{"n": 12345678901234567890}'
+    const text = '{"n": 1.50}'
     expect(toEnvelope({ type: 'x', payloadJson: text }).payloadText).toBe(text)
     expect(() => toEnvelope({ type: 'x', payloadJson: '{' })).toThrow(InvalidPayloadError)
     expect(() => toEnvelope({ type: 'x', payloadJson: '1', payload: 1 })).toThrow(/not both/)
@@ -104,6 +115,91 @@ describe('an event by name', () => {
     expect(
       toEnvelope({ type: 'plain', payloadJson: '{"id":"7"}' }, new EventCatalog([Plain])).aggregateId,
     ).toBe('7')
+  })
+})
+
+describe('an event by name is refused', () => {
+  it.each<[string, RegExp]>([
+    ['data', /Invalid data of event "order\.placed": an event has no such field\. Use payload\./],
+    ['correlationId', /Use metadata: \{ correlationId \}/],
+    ['userId', /Use metadata: \{ userId \}/],
+    ['delayMs', /Use the second argument: publish\(event, \{ delayMs \}\)/],
+    ['id', /Use eventId/],
+    ['paylaod', /Did you mean payload\?/],
+    ['agregateId', /Did you mean aggregateId\?/],
+    ['header', /Did you mean headers\?/],
+    ['unheardOf', /Known fields: type, payload, payloadJson, eventId/],
+  ])('with the unknown field %s', (name, message) => {
+    const make = () => toEnvelope({ type: 'order.placed', payload: 1, [name]: 'x' } as NamedEvent)
+    expect(make).toThrow(InvalidEventError)
+    expect(make).toThrow(message)
+  })
+
+  it('with an unknown field of its metadata', () => {
+    const metadata = { corelationId: 'c' } as MetadataInput
+    expect(() => toEnvelope({ type: 'a', metadata })).toThrow(
+      /metadata\.corelationId.*Did you mean correlationId\?/,
+    )
+  })
+
+  it('when it is an instance whose data would be lost', () => {
+    class Own {
+      readonly type = 'a'
+      constructor(readonly orderId: string) {}
+    }
+    class Hidden {
+      readonly type = 'a'
+      readonly #total = 42
+      get total() {
+        return this.#total
+      }
+    }
+    expect(() => toEnvelope(new Own('o-1'))).toThrow(/orderId of event "a"/)
+    expect(() => toEnvelope(new Hidden())).toThrow(/\$\.total: it would be lost/)
+    class Serialised extends Hidden {
+      toJSON() {
+        return { total: this.total }
+      }
+    }
+    expect(toEnvelope(new Serialised()).payload).toEqual({ total: 42 })
+  })
+})
+
+describe('an event whose fields change between two reads', () => {
+  it.each<[string, unknown, unknown]>([
+    ['eventId', 'e-1', 'x'.repeat(1_000)],
+    ['aggregateId', 'a-1', 'x'.repeat(1_000)],
+    ['orderingKey', 'k-1', 5],
+    ['tenantId', 't-1', {}],
+    ['version', 2, -1],
+    ['type', 'a', 5],
+    ['payload', { n: 1 }, { n: 1n }],
+    ['headers', { a: 'b' }, 5],
+    ['metadata', { userId: 'u' }, { userId: 5 }],
+  ])('is written with the %s that was checked', (name, first, later) => {
+    let reads = 0
+    const event = Object.defineProperty({ type: 'a', payload: 0 }, name, {
+      enumerable: true,
+      get: () => (reads++ === 0 ? first : later),
+    })
+    const json = toEnvelope(event).toJSON() as unknown as Record<string, unknown>
+    expect(json[name === 'type' ? 'eventType' : name]).toEqual(first)
+    expect(reads).toBe(1)
+  })
+
+  it('is written with the headers that were checked, and not with 2 MB of others', () => {
+    let reads = 0
+    const headers = {
+      get trace() {
+        return reads++ === 0 ? 'short' : 'x'.repeat(2_000_000)
+      },
+    }
+    expect(toEnvelope({ type: 'a', headers }).headers).toEqual({ trace: 'short' })
+    reads = 0
+    const Placed = defineEvent('b')
+    expect(Placed(1, { headers }).toEnvelope().headers).toEqual({ trace: 'short' })
+    reads = 0
+    expect(EventEnvelope.create({ eventType: 'c', headers }).headers).toEqual({ trace: 'short' })
   })
 })
 
@@ -155,6 +251,104 @@ describe("an event of the user's own class", () => {
     expect(envelope.payload).toEqual({ orderId: 'o-1', at: new Date(7) })
     expect(envelope.orderingKey).toBe('order:o-1')
     expect(() => toEnvelope(new Placed())).toThrow(/\$\.at: a Date; .*schema/)
+  })
+
+  it('has as payload what toJSON() returns, when the data is in private fields', () => {
+    class Placed extends UserRegistered {
+      readonly #total = 42
+      get total() {
+        return this.#total
+      }
+      toJSON() {
+        return { total: this.#total, lines: [{ sku: 'a' }] }
+      }
+    }
+    expect(toEnvelope(new Placed('u-1', 'a@b.c')).payload).toEqual({ total: 42, lines: [{ sku: 'a' }] })
+  })
+
+  it.each<[string, () => unknown, string, RegExp]>([
+    ['a Date', () => ({ at: [new Date()] }), '$.at[0]', /a Date/],
+    ['undefined', () => undefined, '$', /undefined/],
+    ['a bigint', () => ({ n: 1n }), '$.n', /bigint/],
+    ['a promise', async () => ({}), '$', /a Promise/],
+  ])('is refused, with the path, when toJSON() returns %s', (_what, toJSON, path, reason) => {
+    class Odd extends UserRegistered {
+      toJSON() {
+        return toJSON()
+      }
+    }
+    const error = thrownBy(() => toEnvelope(new Odd('u-1', 'a@b.c'))) as InvalidPayloadError
+    expect(error).toBeInstanceOf(InvalidPayloadError)
+    expect(error.path).toBe(path)
+    expect(error.reason).toMatch(reason)
+  })
+
+  it.each(['toJSON', 'toEnvelope', 'payload'])('is refused with an own error when %s throws', (name) => {
+    const failing = () => {
+      throw new Error('secret')
+    }
+    class Failing extends UserRegistered {}
+    Object.defineProperty(Failing.prototype, name, name === 'payload' ? { get: failing } : { value: failing })
+    const error = thrownBy(() => toEnvelope(new Failing('u-1', 'a@b.c')))
+    expect(error).toBeInstanceOf(AftercommitError)
+    expect(error.message).toMatch(/threw an error/)
+    expect(error.message).not.toContain('secret')
+  })
+
+  it('is refused when only accessors have its data, which would be stored as {}', () => {
+    class Hidden implements DomainEvent {
+      readonly eventId = 'e-1'
+      readonly eventType = 'order.placed'
+      readonly aggregateType = 'order'
+      readonly occurredAt = new Date(5)
+      readonly #total = 42
+      get total() {
+        return this.#total
+      }
+    }
+    class Deeper extends Hidden {}
+    for (const event of [new Hidden(), new Deeper()]) {
+      expect(() => toEnvelope(event)).toThrow(/\$\.total: it would be lost.*toJSON\(\)/)
+    }
+    const notEnumerable = Object.defineProperty(new UserRegistered('u-1', 'x'), 'email', {
+      enumerable: false,
+    })
+    expect(() => toEnvelope(notEnumerable)).toThrow(/\$\.email: it would be lost/)
+  })
+
+  it('may have no data at all, accessors beside its fields, and accessors for fields of the envelope', () => {
+    class Empty implements DomainEvent {
+      readonly eventId = 'e-1'
+      readonly occurredAt = new Date(5)
+      get eventType() {
+        return 'cache.cleared'
+      }
+      get aggregateType() {
+        return 'cache'
+      }
+      describe() {
+        return 'text'
+      }
+    }
+    expect(toEnvelope(new Empty()).payload).toEqual({})
+    class Named extends UserRegistered {
+      get domain() {
+        return this.email.split('@')[1]
+      }
+    }
+    expect(toEnvelope(new Named('u-1', 'a@b.c')).payload).toEqual({ email: 'a@b.c' })
+  })
+
+  it('is refused with fields beside an own payload, which would be lost', () => {
+    const base = { eventId: '1', eventType: 'a', aggregateType: 'b', occurredAt: new Date(5), payload: 1 }
+    const refusal = (more: object) =>
+      thrownBy(() => toEnvelope({ ...base, ...more } as PublishableEvent)).message
+    expect(toEnvelope(base).payload).toBe(1)
+    expect(refusal({ correlationId: 'c' })).toMatch(
+      /correlationId of event "a": .* Use metadata: \{ correlationId \}/,
+    )
+    expect(refusal({ payloadJson: '1' })).toMatch(/payloadJson of event "a": .* Use \{ type, payloadJson \}/)
+    expect(refusal({ orderingkey: 'k' })).toMatch(/Did you mean orderingKey\?/)
   })
 
   it.each<[string, object, new (...args: never[]) => Error]>([

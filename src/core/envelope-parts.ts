@@ -9,8 +9,10 @@ import {
 } from './checks.js'
 import { InvalidEventError } from './errors.js'
 import { EventId } from './event-id.js'
-import { createMetadata, type EventMetadata, type MetadataInput } from './metadata.js'
+import { parseJsonText } from './json-text.js'
+import { createMetadata, type EventMetadata, type MetadataInput, readMetadata } from './metadata.js'
 import type { EncodedPayload, PayloadContent } from './payload.js'
+import { rejectUnknownKeys } from './reject-unknown-keys.js'
 import type { StoredEvent } from './stored-event.js'
 
 /** The aggregate type of events that belong to no aggregate. */
@@ -61,22 +63,44 @@ interface EnvelopeFields {
   readonly orderingKey: string | undefined
 }
 
+const INIT = {
+  of: 'an envelope',
+  kind: 'field',
+  names: new Set([
+    ...['eventId', 'eventType', 'aggregateType', 'aggregateId', 'tenantId', 'occurredAt', 'version'],
+    ...['headers', 'metadata', 'orderingKey', 'payload'],
+  ]),
+} as const
+
+/** Refuses fields that do not exist. A payload that is absent is null. */
+export function readInit(init: EnvelopeInit): { fields: EnvelopeInit; value: unknown } {
+  if (typeof init !== 'object' || init === null || Array.isArray(init)) {
+    throw new InvalidEventError(
+      'envelope',
+      'it is made of an object: EventEnvelope.create({ eventType, payload })',
+    )
+  }
+  rejectUnknownKeys(init, INIT, (name, reason) => new InvalidEventError(name, reason))
+  return { fields: init, value: 'payload' in init ? init.payload : null }
+}
+
 /** Checks every field and fills in the defaults; InvalidEventError or InvalidEventIdError names the first bad one. */
 export function toStored(init: EnvelopeInit, encoded: EncodedPayload): StoredEvent {
   const eventType = checkName('eventType', init.eventType)
+  const { eventId, version, occurredAt } = init
   return {
-    eventId: init.eventId === undefined ? EventId.new() : EventId.from(init.eventId),
+    eventId: eventId === undefined ? EventId.new() : EventId.from(eventId),
     eventType,
     aggregateType: checkOptionalName('aggregateType', init.aggregateType, eventType) ?? GLOBAL_AGGREGATE,
     aggregateId: checkOptionalName('aggregateId', init.aggregateId, eventType),
     tenantId: checkOptionalName('tenantId', init.tenantId, eventType),
     orderingKey: checkOptionalName('orderingKey', init.orderingKey, eventType),
-    version: init.version === undefined ? 1 : checkVersion(init.version, eventType),
+    version: version === undefined ? 1 : checkVersion(version, eventType),
     payloadText: encoded.text,
     payloadBytes: encoded.bytes,
     headers: checkHeaders(init.headers, eventType),
     metadata: createMetadata(init.metadata),
-    occurredAtMs: init.occurredAt === undefined ? Date.now() : checkTime(init.occurredAt, eventType),
+    occurredAtMs: occurredAt === undefined ? Date.now() : checkTime(occurredAt, eventType),
     payloadSize: encoded.size,
   }
 }
@@ -114,19 +138,13 @@ export function fromEnvelopeJson(json: string | object): { init: EnvelopeInit; c
   if (fields.eventId === undefined) throw new InvalidEventError('eventId', 'the envelope JSON has none')
   const occurredAt = new Date(typeof fields.occurredAt === 'string' ? fields.occurredAt : Number.NaN)
   // toStored() checks every field at run time.
-  const init = { ...fields, occurredAt } as unknown as EnvelopeInit
+  const init = { ...fields, occurredAt, metadata: readMetadata(fields.metadata) } as unknown as EnvelopeInit
   return { init, content: { value: payloadOf(fields) } }
 }
 
 function parseObject(json: string | object): Record<string, unknown> {
-  let value: unknown = json
-  if (typeof json === 'string') {
-    try {
-      value = JSON.parse(json)
-    } catch {
-      throw new InvalidEventError('envelope', 'the text is not valid JSON')
-    }
-  }
+  const refuse = (path: string, reason: string) => new InvalidEventError('envelope', `at ${path}: ${reason}`)
+  const value: unknown = typeof json === 'string' ? parseJsonText(json, refuse) : json
   if (typeof value === 'object' && value !== null && !Array.isArray(value))
     return value as Record<string, unknown>
   throw new InvalidEventError('envelope', 'its JSON is not an object')

@@ -3,9 +3,11 @@ import {
   type EnvelopeInit,
   type EnvelopeJson,
   fromEnvelopeJson,
+  readInit,
   toEnvelopeJson,
   toStored,
 } from './envelope-parts.js'
+import { unreadableEvent } from './errors/event.js'
 import { InvalidEventError, UndecodablePayloadError } from './errors.js'
 import type { EventId } from './event-id.js'
 import {
@@ -77,8 +79,17 @@ export class EventEnvelope<T = unknown> {
 
   /** Validates and serialises; throws InvalidEventError, InvalidPayloadError or PayloadTooLargeError. */
   static create<T = unknown>(init: EnvelopeInit<T>): EventEnvelope<T> {
-    const content = { value: 'payload' in init ? init.payload : null }
-    return EventEnvelope.fromEncoded<T>(init, encodePayload(content, 'json'))
+    try {
+      const { fields, value } = readInit(init)
+      return EventEnvelope.fromEncoded<T>(fields, encodePayload({ value }, 'json'))
+    } catch (error) {
+      throw unreadableEvent(error)
+    }
+  }
+
+  /** Whether the value is an envelope that this class has made, and not just an object with its prototype. */
+  static isEnvelope(value: unknown): value is EventEnvelope {
+    return typeof value === 'object' && value !== null && #bytes in value
   }
 
   /** For rows of a store: nothing is checked or copied. Bad payloads show when they are read, or in decodePayload(). */
@@ -100,8 +111,12 @@ export class EventEnvelope<T = unknown> {
 
   /** The reverse of toJSON(). Everything is validated; the payload is plain JSON until a definition decodes it. */
   static fromJSON(json: string | object): EventEnvelope {
-    const { init, content } = fromEnvelopeJson(json)
-    return EventEnvelope.fromEncoded(init, encodePayload(content, 'json'))
+    try {
+      const { init, content } = fromEnvelopeJson(json)
+      return EventEnvelope.fromEncoded(init, encodePayload(content, 'json'))
+    } catch (error) {
+      throw unreadableEvent(error)
+    }
   }
 
   /** A fresh copy each time, since a Date cannot be frozen. */

@@ -1,61 +1,99 @@
 import { InvalidPayloadError, PayloadTooLargeError } from './errors.js'
+import { numberProblem } from './json-number.js'
 import { formatPath } from './path.js'
 import { MAX_PAYLOAD_BYTES, MAX_PAYLOAD_DEPTH, utf8Length } from './payload-limits.js'
 import { isWellFormed } from './text.js'
 
 const NUMBER = /-?\d[\d.eE+-]*/y
-const MAX_NUMBER_LENGTH = 1_000
+/** From this number of keys on, a set finds a duplicate faster than a comparison with each key. */
+const MANY_KEYS = 16
+
+const QUOTE = 34
+const COMMA = 44
+const MINUS = 45
+const ZERO = 48
+const NINE = 57
+const OPEN_ARRAY = 91
+const BACKSLASH = 92
+const CLOSE_ARRAY = 93
+const OPEN_OBJECT = 123
+const CLOSE_OBJECT = 125
 
 /**
- * Checks JSON text that a caller serialised, and returns it unchanged. It must parse and keep every limit that
- * serializeJson keeps; otherwise InvalidPayloadError with the path, or PayloadTooLargeError.
+ * Checks JSON text that a caller serialised, and returns it unchanged. The text must parse, must keep every limit that
+ * serializeJson() keeps, and must come back equal: no number may have more digits than a double keeps, and no key may come
+ * twice. Otherwise throws InvalidPayloadError with the path, or PayloadTooLargeError.
  */
 export function checkJsonText(text: string): string {
   if (typeof text !== 'string') throw new InvalidPayloadError('$', 'the JSON text is not a string')
   if (text.length > MAX_PAYLOAD_BYTES || utf8Length(text) > MAX_PAYLOAD_BYTES) {
     throw new PayloadTooLargeError(MAX_PAYLOAD_BYTES)
   }
-  try {
-    JSON.parse(text)
-  } catch {
-    // Without the cause: its message quotes the text.
-    throw new InvalidPayloadError('$', 'the text is not valid JSON')
-  }
-  new JsonScanner(text).scan()
+  parseJsonText(text, (path, reason) => new InvalidPayloadError(path, reason), MAX_PAYLOAD_DEPTH)
   return text
 }
 
+/** Parses JSON text of another program. Throws what `refuse` returns if a value would not come back equal. */
+export function parseJsonText(
+  text: string,
+  refuse: (path: string, reason: string) => Error,
+  maxDepth = Number.POSITIVE_INFINITY,
+): unknown {
+  let value: unknown
+  try {
+    value = JSON.parse(text)
+  } catch {
+    // Without the cause: its message quotes the text.
+    throw refuse('$', 'the text is not valid JSON')
+  }
+  new JsonScanner(text, maxDepth, refuse).scan()
+  return value
+}
+
 /**
- * Walks text that is known to be valid JSON. The parsed value is not enough: of two equal keys it shows the last
- * only, while a database checks both.
+ * Walks text that is known to be valid JSON. The parsed value is not enough: a number in it is rounded already, and of two
+ * equal keys it has the last one only.
  */
 class JsonScanner {
   readonly #text: string
+  readonly #maxDepth: number
+  readonly #refusal: (path: string, reason: string) => Error
   readonly #path: (string | number)[] = []
+  /** Keys of each open object so far; undefined for an open array. */
+  readonly #keys: (Keys | undefined)[] = []
   #at = 0
 
-  constructor(text: string) {
+  constructor(text: string, maxDepth: number, refusal: (path: string, reason: string) => Error) {
     this.#text = text
+    this.#maxDepth = maxDepth
+    this.#refusal = refusal
   }
 
   scan(): void {
+    const text = this.#text
     let isKeyNext = false
-    for (; this.#at < this.#text.length; this.#at++) {
-      const char = this.#text[this.#at] as string
-      if (char === '"') {
+    for (; this.#at < text.length; this.#at++) {
+      const char = text.charCodeAt(this.#at)
+      if (char === QUOTE) {
         this.#string(isKeyNext)
         isKeyNext = false
-      } else if (char === '{' || char === '[') {
-        if (this.#path.length === MAX_PAYLOAD_DEPTH)
-          this.#refuse(`it is nested deeper than ${MAX_PAYLOAD_DEPTH} levels`)
-        this.#path.push(char === '{' ? '' : 0)
-        isKeyNext = char === '{'
-      } else if (char === '}' || char === ']') {
+      } else if (char === OPEN_OBJECT || char === OPEN_ARRAY) {
+        this.#open(char === OPEN_OBJECT)
+        isKeyNext = char === OPEN_OBJECT
+      } else if (char === CLOSE_OBJECT || char === CLOSE_ARRAY) {
         this.#path.pop()
+        this.#keys.pop()
         isKeyNext = false
-      } else if (char === ',') isKeyNext = this.#nextItem()
-      else if (char === '-' || (char >= '0' && char <= '9')) this.#number()
+      } else if (char === COMMA) isKeyNext = this.#nextItem()
+      else if (char === MINUS || (char >= ZERO && char <= NINE)) this.#number()
     }
+  }
+
+  #open(isObject: boolean): void {
+    if (this.#path.length === this.#maxDepth)
+      this.#refuse(`it is nested deeper than ${this.#maxDepth} levels`)
+    this.#path.push(isObject ? '' : 0)
+    this.#keys.push(isObject ? new Keys() : undefined)
   }
 
   /** After a comma: true when a key comes next, false when the next item of an array does. */
@@ -77,12 +115,15 @@ class JsonScanner {
     const what = isKey ? 'the key' : 'the string'
     if (value.includes('\0')) this.#refuse(`${what} holds U+0000, which databases reject`)
     if (!isWellFormed(value)) this.#refuse(`${what} holds half a surrogate pair, which databases reject`)
+    if (isKey && !this.#keys[this.#keys.length - 1]?.add(value)) {
+      this.#refuse('the key comes twice in one object, and only one value would be kept')
+    }
   }
 
   /** An odd number of backslashes before a quote escapes it. */
   #isEscaped(quote: number): boolean {
     let before = quote - 1
-    while (this.#text[before] === '\\') before--
+    while (this.#text.charCodeAt(before) === BACKSLASH) before--
     return (quote - before) % 2 === 0
   }
 
@@ -90,14 +131,26 @@ class JsonScanner {
     NUMBER.lastIndex = this.#at
     const token = NUMBER.exec(this.#text)?.[0] as string
     this.#at += token.length - 1
-    const value = Number(token)
-    const isLost = value === 0 && /[1-9]/.test(token.split(/[eE]/)[0] as string)
-    if (!Number.isFinite(value) || isLost || token.length > MAX_NUMBER_LENGTH) {
-      this.#refuse('the number is outside the range of a double')
-    }
+    const problem = numberProblem(token)
+    if (problem !== undefined) this.#refuse(problem)
   }
 
   #refuse(reason: string): never {
-    throw new InvalidPayloadError(formatPath(this.#path), reason)
+    throw this.#refusal(formatPath(this.#path), reason)
+  }
+}
+
+/** Keys of one object. */
+class Keys {
+  readonly #few: string[] = []
+  #many: Set<string> | undefined
+
+  /** False if the key was added before. */
+  add(key: string): boolean {
+    if (this.#many !== undefined) return this.#many.size !== this.#many.add(key).size
+    if (this.#few.includes(key)) return false
+    this.#few.push(key)
+    if (this.#few.length === MANY_KEYS) this.#many = new Set(this.#few)
+    return true
   }
 }

@@ -1,5 +1,7 @@
 import { checkMetadataText } from './checks.js'
 import { InvalidEventError } from './errors.js'
+import { refusedKind } from './plain.js'
+import { rejectUnknownKeys } from './reject-unknown-keys.js'
 
 /** Where an event comes from. `userId` is redacted when printed; the property and JSON hold the raw value. */
 export interface EventMetadata {
@@ -24,9 +26,16 @@ export const METADATA_FIELDS = [
   'traceparent',
   'tracestate',
 ] as const
+const KNOWN = { of: 'metadata', kind: 'field', names: new Set<string>(METADATA_FIELDS) } as const
 const INSPECT = Symbol.for('nodejs.util.inspect.custom')
 
 class Metadata implements EventMetadata {
+  static is(value: object): value is Metadata {
+    return #checked in value
+  }
+
+  /** Only the constructor sets the mark: an object that merely has this prototype was not checked. */
+  readonly #checked = true
   declare readonly correlationId?: string
   declare readonly causationId?: string
   declare readonly userId?: string
@@ -47,19 +56,36 @@ class Metadata implements EventMetadata {
 /** No metadata: frozen and shared. */
 export const EMPTY_METADATA: EventMetadata = Object.freeze(new Metadata())
 
-/** A frozen copy of the known fields, without the undefined ones. Anything but clean text throws InvalidEventError. */
+/**
+ * Returns a frozen copy of the fields, without those that are undefined. Each field is read only once. Throws
+ * InvalidEventError for unknown fields, and for anything but clean text.
+ */
 export function createMetadata(input?: MetadataInput): EventMetadata {
   if (input === undefined) return EMPTY_METADATA
-  if (input instanceof Metadata) return input
-  if (typeof input !== 'object' || input === null || Array.isArray(input))
-    throw new InvalidEventError('metadata', 'it must be an object')
+  if (typeof input !== 'object' || input === null || Array.isArray(input)) throw notMetadata()
+  if (Metadata.is(input)) return input
+  const refused = refusedKind(input)
+  if (refused !== undefined) throw notMetadata(`, not ${refused}`)
+  rejectUnknownKeys(input, KNOWN, (name, reason) => new InvalidEventError(`metadata.${name}`, reason))
   return copyFields(input, checkMetadataText)
+}
+
+/** As createMetadata(), for data of other programs: fields that this version does not know are left out. */
+export function readMetadata(input: unknown): EventMetadata {
+  if (input === undefined) return EMPTY_METADATA
+  if (typeof input !== 'object' || input === null || Array.isArray(input))
+    throw notMetadata('must be an object')
+  return copyFields(input, checkMetadataText)
+}
+
+function notMetadata(what = ''): InvalidEventError {
+  return new InvalidEventError('metadata', `it must be an object${what}`)
 }
 
 /** As createMetadata, for values that were checked when they were stored: what is not a string is left out. */
 export function trustedMetadata(input: EventMetadata | null): EventMetadata {
   if (input === null) return EMPTY_METADATA
-  return input instanceof Metadata ? input : copyFields(input, (_field, value) => value)
+  return Metadata.is(input) ? input : copyFields(input, (_field, value) => value)
 }
 
 /** A copy in which the given fields, unless undefined, take the place of the old ones. */
@@ -69,9 +95,10 @@ export function mergeMetadata(
 ): EventMetadata {
   let merged: Record<string, unknown> | undefined
   for (const field of METADATA_FIELDS) {
-    if (changes[field] === undefined) continue
-    merged ??= { ...base }
-    merged[field] = changes[field]
+    const change = changes[field]
+    if (change === undefined) continue
+    merged ??= { ...createMetadata(base) }
+    merged[field] = change
   }
   return createMetadata(merged ?? base)
 }

@@ -1,6 +1,7 @@
-import { PayloadTooLargeError } from './errors.js'
+import { InvalidPayloadError, PayloadTooLargeError } from './errors.js'
 import { checkJsonText } from './json-text.js'
 import { MAX_PAYLOAD_BYTES, utf8Length } from './payload-limits.js'
+import { byteLengthOf, isBytes } from './plain.js'
 import { type SerializeMode, serializeJson } from './serialize.js'
 
 /** A payload as it is written: JSON text or bytes, never both, and its size in bytes. */
@@ -17,7 +18,7 @@ export type PayloadContent = { readonly value: unknown } | { readonly json: stri
 export function encodePayload(content: PayloadContent, mode: SerializeMode): EncodedPayload {
   if ('json' in content) return textPayload(checkJsonText(content.json))
   const value = content.value
-  if (mode === 'json' && value instanceof Uint8Array) return bytesPayload(value)
+  if (mode === 'json' && isBytes(value)) return bytesPayload(value)
   return textPayload(serializeJson(value, mode))
 }
 
@@ -26,6 +27,15 @@ function textPayload(text: string): EncodedPayload {
 }
 
 function bytesPayload(bytes: Uint8Array): EncodedPayload {
-  if (bytes.byteLength > MAX_PAYLOAD_BYTES) throw new PayloadTooLargeError(MAX_PAYLOAD_BYTES)
-  return { text: null, bytes: new Uint8Array(bytes), size: bytes.byteLength }
+  if (byteLengthOf(bytes) > MAX_PAYLOAD_BYTES) throw new PayloadTooLargeError(MAX_PAYLOAD_BYTES)
+  const copy = copyOf(bytes)
+  return { text: null, bytes: copy, size: copy.byteLength }
+}
+
+function copyOf(bytes: Uint8Array): Uint8Array {
+  try {
+    return new Uint8Array(bytes)
+  } catch (thrown) {
+    throw new InvalidPayloadError('$', 'the bytes cannot be read: their buffer was transferred', { thrown })
+  }
 }

@@ -3,6 +3,7 @@ import {
   checkMetadataText,
   checkName,
   checkVersion,
+  DELAY_REASON,
   MAX_HEADERS,
   MAX_METADATA,
   MAX_NAME,
@@ -72,8 +73,6 @@ export function refusals() {
     },
   }
 }
-
-export const DELAY_REASON = 'must be a number of milliseconds from 0 to a hundred years'
 
 function messageOf(check: () => unknown): string {
   try {

@@ -1,29 +1,56 @@
-import { EventValidationError, UndecodablePayloadError } from './errors.js'
+import { AftercommitError, EventValidationError, UndecodablePayloadError } from './errors.js'
 import type { StandardSchemaV1 } from './standard-schema.js'
+import { describeError, ignoreRejection, isA, isThenable, read } from './unknown.js'
 
 /** What the schema makes of the value. Throws EventValidationError, or UndecodablePayloadError when it cannot run. */
 export function applySchema(schema: StandardSchemaV1, value: unknown, eventType: string): unknown {
-  const result = validate(schema, value, eventType)
-  if (typeof result !== 'object' || result === null) {
-    throw new UndecodablePayloadError(eventType, 'its schema returned no result')
-  }
-  if (result instanceof Promise || 'then' in result) {
-    Promise.resolve(result).catch(() => {})
-    throw new UndecodablePayloadError(
-      eventType,
-      'its schema is asynchronous: use synchronous checks, and do the rest before publishing or in the handler',
-    )
-  }
-  if (result.issues !== undefined) throw new EventValidationError(eventType, result.issues)
-  return result.value
-}
-
-function validate(schema: StandardSchemaV1, value: unknown, eventType: string) {
   try {
-    return schema['~standard'].validate(value)
+    const result = schema['~standard'].validate(value)
+    if (typeof result !== 'object' || result === null) {
+      throw new UndecodablePayloadError(eventType, 'its schema returned no result')
+    }
+    if (isThenable(result)) {
+      ignoreRejection(result)
+      throw notSynchronous(schema, value, eventType)
+    }
+    const { issues } = result
+    if (issues !== undefined) throw new EventValidationError(eventType, issues)
+    return result.value
   } catch (thrown) {
+    if (isA(thrown, AftercommitError)) throw thrown
     throw new UndecodablePayloadError(eventType, 'its schema threw an error', { thrown })
   }
+}
+
+/** Whether the value follows Standard Schema. Never throws. */
+export function isStandardSchema(value: unknown): value is StandardSchemaV1 {
+  return typeof read(read(value, '~standard'), 'validate') === 'function'
+}
+
+/**
+ * Returns the error for a schema that answered with a promise. zod (3 and 4) answers with a promise also when a transform
+ * or a refinement throws: `validate` then repeats the validation asynchronously. `safeParse` tells the two cases apart,
+ * because it throws what the transform threw, or zod's own error about asynchronous checks.
+ */
+function notSynchronous(
+  schema: StandardSchemaV1,
+  value: unknown,
+  eventType: string,
+): UndecodablePayloadError {
+  const { safeParse } = schema as { readonly safeParse?: unknown }
+  if (typeof safeParse === 'function') {
+    try {
+      safeParse.call(schema, value)
+    } catch (thrown) {
+      if (!/synchronous parse/i.test(describeError(thrown).message)) {
+        return new UndecodablePayloadError(eventType, 'its schema threw an error', { thrown })
+      }
+    }
+  }
+  return new UndecodablePayloadError(
+    eventType,
+    'its schema is asynchronous: use synchronous checks, and do the rest before publishing or in the handler',
+  )
 }
 
 /** Adds a hint when a failing path holds a Date: it travels as text, and the schema must take it back from text. */

@@ -1,8 +1,8 @@
 import { InvalidPayloadError, PayloadTooLargeError } from './errors.js'
 import { formatPath } from './path.js'
 import { MAX_PAYLOAD_BYTES, MAX_PAYLOAD_DEPTH, utf8Length } from './payload-limits.js'
-import { isPlainObject, kindOf, refusedKind } from './plain.js'
-import { isWellFormed } from './text.js'
+import { hiddenProperty, isPlainObject, kindOf, refusedKind } from './plain.js'
+import { isWellFormed, quoteText } from './text.js'
 
 /** 'json': JSON values only. 'schema': also values with toJSON and class instances; the schema brings them back. */
 export type SerializeMode = 'json' | 'schema'
@@ -149,7 +149,9 @@ class JsonWriter {
       else text += `${text === '' ? '{' : ','}${this.#key(key)}${item}`
     }
     this.#leave()
-    return text === '' ? '{}' : `${text}}`
+    if (text !== '') return `${text}}`
+    if (this.#withSchema && !isPlainObject(object)) this.#refuseHidden(object)
+    return '{}'
   }
 
   #enter(container: object): void {
@@ -182,6 +184,13 @@ class JsonWriter {
   #refuseToJson(): never {
     this.#leave()
     return this.#refuse('it has a toJSON(): give the event a schema, or convert the value')
+  }
+
+  /** An instance without enumerable properties, but with accessors, has its data in private fields. */
+  #refuseHidden(instance: object): void {
+    const name = hiddenProperty(instance)
+    if (name === undefined) return
+    this.#refuse(`a class instance whose ${quoteText(name, 40)} JSON would lose: give the class a toJSON()`)
   }
 
   #refuseKind(kind: string): never {

@@ -77,8 +77,3 @@ export function whole(setting: string, given: number | undefined, otherwise: num
   if (Number.isSafeInteger(value) && value >= least) return Math.min(value, MOST)
   throw new InvalidSettingError(setting, `must be a whole number, ${least} or more`)
 }
-
-/** A misspelt setting would silently keep its default. */
-export function known(group: string, given: object, names: readonly string[]): void {
-  readSettings('options', given as Record<string, unknown>, names, group)
-}

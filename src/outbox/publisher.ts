@@ -1,13 +1,11 @@
 import { currentEvent } from '../ambient.js'
-import type { PublishOptions } from '../bus.js'
+import type { ReadPublishOptions } from '../bus/publish-options.js'
 import type { EventCatalog } from '../core/catalog.js'
-import { MAX_DELAY_MS } from '../core/checks.js'
 import type { Clock, Timer } from '../core/clock.js'
-import { hasNewId, type PublishableEvent, toEnvelope } from '../core/domain-event.js'
+import { type PublishableEvent, readEvents } from '../core/domain-event.js'
 import type { EventEnvelope } from '../core/envelope.js'
-import { DuplicateEventError, InvalidSettingError } from '../core/errors.js'
+import { DuplicateEventError } from '../core/errors.js'
 import { hideValues } from '../core/hide-values.js'
-import { known } from '../core/settings.js'
 import type { BoundedQueue } from '../dispatcher/bounded-queue.js'
 import { Delivery } from '../dispatcher/delivery.js'
 import type { Dispatcher } from '../dispatcher/dispatcher.js'
@@ -34,6 +32,14 @@ export interface Pending {
   asked: number
   /** It waits for a moment, which the database's clock decides. */
   readonly timed: boolean
+}
+
+/** Events and options of one publish call, read and checked when the call was made. */
+export interface Prepared {
+  readonly events: readonly EventEnvelope[]
+  /** Whether no event has an id that could be in the outbox already. */
+  readonly haveNewIds: boolean
+  readonly options: ReadPublishOptions
 }
 
 /** What one call has written. */
@@ -91,28 +97,39 @@ export class Publisher<Client> {
   }
 
   /**
+   * Reads what a caller publishes. The caller can change its objects as soon as publish() has returned, and some rows are
+   * written only later, so nothing else reads these objects. Throws when an event is not acceptable.
+   */
+  prepare(given: readonly PublishableEvent[], options: ReadPublishOptions): Prepared {
+    const { envelopes, haveNewIds } = readEvents(given, this.#options.catalog)
+    const parent = currentEvent()
+    if (parent !== undefined) {
+      for (const [at, event] of envelopes.entries()) {
+        if (event.metadata.causationId === undefined) envelopes[at] = event.causedBy(parent)
+      }
+    }
+    return { events: envelopes, haveNewIds, options }
+  }
+
+  /**
    * Writes the rows in the caller's transaction by one statement. With a `session` the caller will report the end
    * of the transaction, so that events can go by the hot path; otherwise the rows are born free.
    */
   append(
     client: Client,
-    events: readonly PublishableEvent[],
-    options: PublishOptions,
+    prepared: Prepared,
     session?: TransactionSession<Client>,
   ): Appended | Promise<Appended> {
     const { tracer, redact } = this.#options
+    const { events } = prepared
     try {
-      // Pushed, here and below: what V8 makes of map() depends on how far it has compiled it, and whoever has been compiled for
-      // the one kind of array starts anew with the other.
-      const given: EventEnvelope[] = []
-      for (const event of events) given.push(this.#envelopeOf(event))
-      if (tracer === undefined || given.length === 0) {
-        return this.#write(client, events, given, options, session)
+      if (tracer === undefined || events.length === 0) {
+        return this.#write(client, events, prepared, session)
       }
-      const plan = { operation: 'publish', events: given.map(tracedEvent) } as const
+      const plan = { operation: 'publish', events: events.map(tracedEvent) } as const
       return traced(tracer, plan, { redact }, (context) => {
-        const carrying = given.map((event) => withTrace(event, context))
-        return this.#write(client, events, carrying, options, session)
+        const carrying = events.map((event) => withTrace(event, context))
+        return this.#write(client, carrying, prepared, session)
       })
     } catch (error) {
       return Promise.reject(error)
@@ -122,31 +139,30 @@ export class Publisher<Client> {
   /** Without a promise when the rows go with the COMMIT: this is the path of most events. */
   #write(
     client: Client,
-    events: readonly PublishableEvent[],
     given: readonly EventEnvelope[],
-    options: PublishOptions,
+    { options, haveNewIds }: Prepared,
     session: TransactionSession<Client> | undefined,
   ): Appended | Promise<Appended> {
     const { clock, hotToken } = this.#options
-    const delayMs = checkedDelay(options)
+    const { delayMs, deliverAt } = options
     const { envelopes, twice } = firstOfEach(given)
     if (twice.length > 0 && options.onDuplicate !== 'ignore') throw new DuplicateEventError(twice)
     // Whether a moment has come is for the database's clock to say.
-    const timed = delayMs > 0 || options.deliverAt !== undefined
+    const timed = (delayMs !== undefined && delayMs > 0) || deliverAt !== undefined
     const mayBeHot = session !== undefined && !timed
     const asked = clock.monotonic()
-    // It may be written later, when the caller has changed its Date.
-    const deliverAt = options.deliverAt && new Date(options.deliverAt)
+    // Pushed, here and below: what V8 makes of map() depends on how far it has compiled it, and whoever has been compiled for
+    // the one kind of array starts anew with the other.
     const pending: Pending[] = []
     const rows: AppendRow[] = []
     for (const event of envelopes) {
       const hot = mayBeHot && this.#reserve(event)
       pending.push({ event: hot ? event : lightOf(event), seq: Number.NaN, hot, asked, timed })
-      rows.push({ event, token: hot ? hotToken : null, delayMs: options.delayMs, deliverAt })
+      rows.push({ event, token: hot ? hotToken : null, delayMs, deliverAt })
     }
     const ids: Appended['ids'] = []
     for (const event of given) ids.push(event.eventId)
-    const mayWait = events.length > 0 && options.onDuplicate !== 'ignore' && events.every(hasNewId)
+    const mayWait = given.length > 0 && options.onDuplicate !== 'ignore' && haveNewIds
     const failed = (error: unknown): never => {
       this.forget(pending)
       throw hideValues(error, envelopes)
@@ -168,7 +184,7 @@ export class Publisher<Client> {
     client: Client,
     rows: readonly AppendRow[],
     pending: readonly Pending[],
-    { onDuplicate = 'error' }: PublishOptions,
+    { onDuplicate = 'error' }: ReadPublishOptions,
   ): Promise<Pending[]> {
     const { store, leaseMs } = this.#options
     const { seqs, duplicates } = await store.append(client, rows, { leaseMs, onDuplicate })
@@ -284,12 +300,6 @@ export class Publisher<Client> {
     return false
   }
 
-  #envelopeOf(event: PublishableEvent): EventEnvelope {
-    const envelope = toEnvelope(event, this.#options.catalog)
-    const parent = currentEvent()
-    return parent && envelope.metadata.causationId === undefined ? envelope.causedBy(parent) : envelope
-  }
-
   /** A place in the hot queue, when this process is going to handle the event itself. */
   #reserve(event: EventEnvelope): boolean {
     const { hot, routes, clock, logger, metrics } = this.#options
@@ -335,29 +345,6 @@ function isUnwritten({ seq }: Pending): boolean {
 
 function lowestOf(pending: readonly Pending[]): number {
   return pending.reduce((lowest, one) => Math.min(lowest, one.seq), Number.POSITIVE_INFINITY)
-}
-
-function checkedDelay(options: PublishOptions): number {
-  known('', options, ['delayMs', 'deliverAt', 'onDuplicate'])
-  const { delayMs, deliverAt, onDuplicate } = options
-  if (delayMs !== undefined && deliverAt !== undefined) {
-    throw new InvalidSettingError('deliverAt', 'cannot be combined with delayMs')
-  }
-  if (onDuplicate !== undefined && onDuplicate !== 'error' && onDuplicate !== 'ignore') {
-    throw new InvalidSettingError('onDuplicate', "must be 'error' or 'ignore'")
-  }
-  if (deliverAt !== undefined) {
-    const year = deliverAt instanceof Date ? deliverAt.getUTCFullYear() : Number.NaN
-    if (!(year >= 1 && year <= 9999)) {
-      throw new InvalidSettingError('deliverAt', 'must be a valid Date of the years 1 to 9999')
-    }
-    return 0
-  }
-  if (delayMs === undefined) return 0
-  if (!Number.isFinite(delayMs) || delayMs < 0 || delayMs > MAX_DELAY_MS) {
-    throw new InvalidSettingError('delayMs', 'must be a number of milliseconds from 0 to a hundred years')
-  }
-  return delayMs
 }
 
 /** The same id twice in one call is a duplicate whatever the database says. */

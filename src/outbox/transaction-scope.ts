@@ -1,18 +1,14 @@
 import { currentTransaction, runInTransaction } from '../ambient.js'
+import { readPublishOptions } from '../bus/publish-options.js'
 import type { PublishOptions } from '../bus.js'
 import type { PublishableEvent } from '../core/domain-event.js'
-import {
-  AftercommitError,
-  CommitUnknownError,
-  InvalidSettingError,
-  TransactionEndedError,
-} from '../core/errors.js'
+import { AftercommitError, CommitUnknownError, TransactionEndedError } from '../core/errors.js'
 import type { EventId } from '../core/event-id.js'
 import { isA, settled } from '../core/unknown.js'
 import { errorFields, type Logger, type Redact } from '../observe/logger.js'
 import type { EventStore } from '../store.js'
 import type { HostedClient, Transaction, TransactionSession } from '../transaction.js'
-import type { Appended, Pending, Publisher } from './publisher.js'
+import type { Appended, Pending, Prepared, Publisher } from './publisher.js'
 
 type Hook = () => unknown
 
@@ -32,10 +28,6 @@ export function nestedTransaction(): AftercommitError {
     'NESTED_TRANSACTION',
     'A transaction of this outbox is open here that was begun by another function, and a second one would be committed without it. Nest by the function that began the first, publish in the one that is open, or use outbox.enqueue().',
   )
-}
-
-export function notAnArray(): InvalidSettingError {
-  return new InvalidSettingError('publishAll', 'takes an array of events')
 }
 
 /** begin → body → commit, as EventStore.transaction does it or an ORM. */
@@ -126,6 +118,11 @@ export class TransactionScope<Client> implements Transaction<Client> {
     return result
   }
 
+  /** Whether the value is a transaction of some outbox, and not just an object with the prototype of one. */
+  static isScope(value: unknown): value is TransactionScope<unknown> {
+    return typeof value === 'object' && value !== null && #ledger in value
+  }
+
   get client(): Client {
     return this.#session.client
   }
@@ -140,26 +137,37 @@ export class TransactionScope<Client> implements Transaction<Client> {
     return (this.#session.hosted as Client | undefined) ?? this.client
   }
 
-  publish(event: PublishableEvent, options: PublishOptions = {}): Promise<EventId> {
+  publish(event: PublishableEvent, options?: PublishOptions): Promise<EventId> {
     const ids = this.#publish([event], options)
     return Array.isArray(ids) ? Promise.resolve(first(ids)) : ids.then(first)
   }
 
-  publishAll(events: readonly PublishableEvent[], options: PublishOptions = {}): Promise<EventId[]> {
-    if (!Array.isArray(events)) return Promise.reject(notAnArray())
+  publishAll(events: readonly PublishableEvent[], options?: PublishOptions): Promise<EventId[]> {
     const ids = this.#publish(events, options)
     return Array.isArray(ids) ? Promise.resolve(ids) : ids
   }
 
-  /** Waits for a nested transaction that is open: its savepoint would swallow the rows if it failed. */
-  #publish(events: readonly PublishableEvent[], options: PublishOptions): EventId[] | Promise<EventId[]> {
+  #publish(events: readonly PublishableEvent[], options: unknown): EventId[] | Promise<EventId[]> {
+    if (this.#isEnded()) return Promise.reject(new TransactionEndedError())
+    try {
+      return this.send(this.#shared.publisher.prepare(events, readPublishOptions(options)))
+    } catch (error) {
+      return Promise.reject(error)
+    }
+  }
+
+  /**
+   * Writes events that publisher.prepare() has read. Waits for a nested transaction that is open: its savepoint would
+   * swallow the rows if it failed.
+   */
+  send(prepared: Prepared): EventId[] | Promise<EventId[]> {
     if (this.#isEnded()) return Promise.reject(new TransactionEndedError())
     const innermost = this.#innermost()
-    if (innermost) return innermost.#publish(events, options)
+    if (innermost) return innermost.send(prepared)
     const work =
       this.#nesting === 0
-        ? this.#append(events, options)
-        : (this.#nested ?? Promise.resolve()).then(() => this.#append(events, options))
+        ? this.#append(prepared)
+        : (this.#nested ?? Promise.resolve()).then(() => this.#append(prepared))
     // By what they are, and not by Promise: an application may have put another one in its place.
     if (Array.isArray(work)) return work
     this.#underway++
@@ -234,9 +242,9 @@ export class TransactionScope<Client> implements Transaction<Client> {
     return this.#session.hosted ? this.#session.hosted.alone(work) : work()
   }
 
-  #append(events: readonly PublishableEvent[], options: PublishOptions): EventId[] | Promise<EventId[]> {
+  #append(prepared: Prepared): EventId[] | Promise<EventId[]> {
     const { publisher } = this.#shared
-    const append = () => publisher.append(this.storeClient, events, options, this.#session)
+    const append = () => publisher.append(this.storeClient, prepared, this.#session)
     const appended = this.#session.hosted ? this.#session.hosted.alone(async () => append()) : append()
     return 'ids' in appended ? this.#note(appended) : appended.then(this.#note)
   }

@@ -1,5 +1,6 @@
 import { type Clock, systemClock } from '../../core/clock.js'
 import { AftercommitError } from '../../core/errors.js'
+import { isA } from '../../core/unknown.js'
 import type { EventStore, StoreEvents } from '../../store.js'
 import { HostedClient } from '../../transaction.js'
 import { append, findPresent } from './append.js'
@@ -84,7 +85,7 @@ export function memoryStoreOn(database: MemoryDatabase, options: MemoryStoreOpti
     isRefusedCommit: () => true,
     async ensureInTransaction(client) {
       await called('ensureInTransaction')
-      void client.transaction
+      void ownClient(client).transaction
     },
 
     async append(client, rows, appendOptions) {
@@ -203,7 +204,8 @@ export function memoryStoreOn(database: MemoryDatabase, options: MemoryStoreOpti
 }
 
 function ownClient(client: MemoryClient): MemoryClient {
-  if (!(client instanceof HostedClient)) return client
+  if (isA(client, MemoryClient)) return client
+  if (!isA(client, HostedClient)) throw new TypeError('a client of the memory store is made by connect()')
   throw new AftercommitError(
     'UNSUPPORTED',
     'The memory store has no database that an ORM could share. Use the store of that database.',

@@ -1,5 +1,6 @@
 import type { EventEnvelope } from '../../core/envelope.js'
 import { TransactionEndedError } from '../../core/errors.js'
+import { batchBytes } from '../../core/payload-limits.js'
 import type { AppendOptions, AppendResult, AppendRow } from '../../store.js'
 import {
   type Answer,
@@ -197,7 +198,7 @@ function chunksOf(rows: readonly AppendRow[]): AppendRow[][] {
   const chunks: AppendRow[][] = []
   let bytes = 0
   for (const row of rows) {
-    const size = row.event.payloadSize + 500
+    const size = batchBytes(row.event)
     const last = chunks.at(-1)
     const fits = last && last.length < MOST_ROWS && bytes + size <= MOST_BYTES && size < LARGE_BYTES
     if (fits && (last[0]?.event.payloadSize ?? 0) < LARGE_BYTES) {

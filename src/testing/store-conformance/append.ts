@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { MAX_PAYLOAD_BYTES } from '../../core/payload-limits.js'
 import { ANY, event, gate, LONG_MS, SHORT_MS } from './fixtures.js'
 import type { Theme } from './suite.js'
 
@@ -32,6 +33,22 @@ export const append: Theme = {
     test('writes a thousand rows at once', async (h) => {
       await h.appendFree(1_000)
       assert.equal((await h.store.stats()).pending, 1_000)
+    })
+
+    test('writes as many bytes at once as one publishAll() call may have', async (h) => {
+      const count = 63
+      const payload = 'x'.repeat(MAX_PAYLOAD_BYTES - 2)
+      const ids = await h.appendFree(count, { payload })
+      const [first, last] = [await h.record(ids[0] ?? ''), await h.record(ids[count - 1] ?? '')]
+      assert.equal(first.payloadText?.length, MAX_PAYLOAD_BYTES)
+      assert.equal(last.payloadText?.length, MAX_PAYLOAD_BYTES)
+      assert.equal((await h.store.stats()).pending, count)
+    })
+
+    test('writes many events with large headers at once', async (h) => {
+      const headers = { large: 'x"'.repeat(32_000) }
+      const ids = await h.appendFree(500, { headers })
+      assert.deepEqual({ ...(await h.record(ids[499] ?? '')).headers }, headers)
     })
 
     test('writes nothing when one id exists, and says which', async (h) => {

@@ -1,9 +1,22 @@
 import assert from 'node:assert/strict'
+import { AftercommitError } from '../../core/errors.js'
 import { event, gate } from './fixtures.js'
 import type { Theme } from './suite.js'
 
 const hasCode = (code: string) => (error: unknown) =>
   error instanceof Error && 'code' in error && error.code === code
+
+/** An outbox reports a TypeError as an unknown transaction. */
+const NO_CLIENTS: Readonly<Record<string, () => unknown>> = {
+  'an empty object': () => ({}),
+  'a function': () => () => {},
+  'a string': () => 'tx',
+  'a revoked proxy': () => {
+    const { proxy, revoke } = Proxy.revocable({}, {})
+    revoke()
+    return proxy
+  },
+}
 
 export const transactions: Theme = {
   name: 'transactions',
@@ -235,5 +248,19 @@ export const transactions: Theme = {
       'callerTransactions',
       'begin',
     )
+
+    for (const [what, make] of Object.entries(NO_CLIENTS)) {
+      test(
+        `refuses ${what} in the place of a client`,
+        async (h) => {
+          const refused = h.store.ensureInTransaction(make() as never)
+          await assert.rejects(
+            refused,
+            (error) => error instanceof TypeError || error instanceof AftercommitError,
+          )
+        },
+        'callerTransactions',
+      )
+    }
   },
 }
