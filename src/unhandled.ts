@@ -1,3 +1,4 @@
+import type { Clock } from './core/clock.js'
 import { REGISTERED_MS, union } from './registry.js'
 import type { EventStore, TypeFilter, UnhandledPage } from './store.js'
 
@@ -7,6 +8,8 @@ const OLDER_THAN_MS = 60_000
 const PAGE = 5_000
 /** The same for people, who look seldom and wait for the answer. */
 const LARGE_PAGE = 100_000
+/** Most of the time that looks may take. Dead row versions that PostgreSQL cannot vacuum make even one page slow. */
+const SHARE = 1 / 20
 /** Types that are kept. Their names come from the table, so their number has no bound. */
 const MOST_TYPES = 1_000
 
@@ -34,6 +37,9 @@ export async function registeredTypes(store: Pick<EventStore, 'instances'>): Pro
  */
 export class UnhandledTypes {
   readonly #store: Source
+  readonly #clock: Pick<Clock, 'monotonic'>
+  /** Monotonic time from which the next look may begin. */
+  #nextAt = Number.NEGATIVE_INFINITY
   #looking: Promise<readonly string[]> | null = null
   #after: string | null = null
   /** The filter that the pages of this pass were read with. */
@@ -42,8 +48,9 @@ export class UnhandledTypes {
   #last: ReadonlySet<string> = new Set()
   #found = new Set<string>()
 
-  constructor(store: Source) {
+  constructor(store: Source, clock: Pick<Clock, 'monotonic'>) {
     this.#store = store
+    this.#clock = clock
   }
 
   /** As the last look has left them. Sorted. */
@@ -51,10 +58,13 @@ export class UnhandledTypes {
     return [...new Set([...this.#last, ...this.#found])].sort()
   }
 
-  /** Reads a page. Calls at the same time share it. */
+  /** Reads a page, unless the last one took long and was read just now. Calls at the same time share a page. */
   look(): Promise<readonly string[]> {
+    const began = this.#clock.monotonic()
+    if (began < this.#nextAt) return Promise.resolve(this.types)
     this.#looking ??= this.#look().finally(() => {
       this.#looking = null
+      this.#nextAt = began + (this.#clock.monotonic() - began) / SHARE
     })
     return this.#looking
   }

@@ -31,7 +31,7 @@ describe('health', () => {
       poller: { lastClaimAt: 0, turnedAt: 0 },
       cold: { length: 0 },
       keeper: { stuck: () => [] },
-      janitor: { differences: [], unhandled: new UnhandledTypes(memoryStore()) },
+      janitor: { differences: [], unhandled: new UnhandledTypes(memoryStore(), clock) },
       concurrency: 4,
       dispatcher: { liveWorkers: 3 },
     })

@@ -59,7 +59,7 @@ export class Janitor {
 
   constructor(options: JanitorOptions) {
     this.#options = options
-    this.unhandled = new UnhandledTypes(options.store)
+    this.unhandled = new UnhandledTypes(options.store, options.clock)
   }
 
   get heartbeatMs(): number {
