@@ -72,7 +72,7 @@ export interface ClaimRequest {
   readonly token: string
   readonly leaseMs: number
   readonly limit: number
-  /** Payload bytes that may be claimed; the first row is taken whatever its size. */
+  /** Bytes that the claimed rows may hold, as the database measures them. The first row is claimed at any size. */
   readonly maxBytes: number
   readonly accept: TypeFilter
   /** Rows that were never tried are looked for from this `seq` on. */
@@ -98,6 +98,13 @@ export interface ClaimedRow extends StoredEvent {
   readonly token: string
   /** Its last owner vanished while holding it. */
   readonly suspect: boolean
+  /** Bytes of the content that this row loaded into memory. Default: `payloadSize`. */
+  readonly bytes?: number
+  /**
+   * Reason why the row cannot be handled, in words that complete "This event cannot be handled: …". The row becomes dead
+   * with this reason before an interceptor, a handler or a relay sees it. Content that is too large is left out.
+   */
+  readonly invalid?: string | undefined
 }
 
 export interface ClaimResult {
@@ -126,7 +133,7 @@ export interface OrderedClaimRequest {
   readonly runLength: number
   /** Rows that may be claimed; the run of the first key is taken whatever its length. */
   readonly limit: number
-  /** Payload bytes that may be claimed; the first key is taken whatever its size. */
+  /** Bytes that the claimed rows may hold, as the database measures them. The first key is claimed at any size. */
   readonly maxBytes: number
   readonly accept: TypeFilter
   /** Keys are looked at in their order, from behind this one on; '' for all. */

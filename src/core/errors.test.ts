@@ -20,6 +20,7 @@ const samples: errors.AftercommitError[] = [
   new errors.CommitUnknownError(),
   new errors.UnroutableEventError('a.b'),
   new errors.HandlerTimeoutError('h', 5),
+  new errors.InvalidRowError('its payload is larger than 1048576 bytes'),
   new errors.HandlerExistsError('h', 'a.b'),
   new errors.InvalidSettingError('leaseMs', 'must be positive'),
   new errors.PoolTooSmallError(1, 3),

@@ -6,6 +6,7 @@ export {
   HandlerExistsError,
   HandlerGaveUpError,
   HandlerTimeoutError,
+  InvalidRowError,
   ProcessDiedError,
   RetryAfter,
   Unrecoverable,

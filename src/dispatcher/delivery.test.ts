@@ -27,6 +27,11 @@ describe('Delivery', () => {
     expect({ weight: one.weight, bytes: one.runBytes }).toEqual({ weight: 1, bytes: one.bytes })
   })
 
+  it('takes in a queue what its row has loaded, and not only its payload', () => {
+    expect(delivery({}, { bytes: 5_000 }).runBytes).toBe(5_000)
+    expect(delivery().runBytes).toBe(delivery().event.payloadSize)
+  })
+
   it('that is lost tells its handlers only while they run', () => {
     const waiting = delivery()
     waiting.lose(new Error('lost'))

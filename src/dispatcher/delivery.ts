@@ -13,6 +13,10 @@ export interface DeliveryInit {
   readonly source: 'hot' | 'cold'
   readonly suspect: boolean
   readonly unroutable: boolean
+  /** Bytes that the event takes in a queue. Default: the size of its payload. */
+  readonly bytes?: number | undefined
+  /** Reason why the stored event cannot be handled. */
+  readonly invalid?: string | undefined
 }
 
 /** One event that this process holds the lease of, from the queue until its outcome is written. */
@@ -27,6 +31,7 @@ export class Delivery implements DeliveryInit {
   readonly suspect: boolean
   readonly unroutable: boolean
   readonly bytes: number
+  readonly invalid: string | undefined
   /** Monotonic time at which its handlers were started; 0 while it waits in a queue. */
   startedAt = 0
   running = false
@@ -54,7 +59,8 @@ export class Delivery implements DeliveryInit {
     this.source = init.source
     this.suspect = init.suspect
     this.unroutable = init.unroutable
-    this.bytes = init.event.payloadSize
+    this.bytes = init.bytes ?? init.event.payloadSize
+    this.invalid = init.invalid
   }
 
   /** It and all that follow it in its run. */

@@ -21,6 +21,19 @@ describe('Dispatcher: failures', () => {
     expect(outcomes[0]).toMatchObject({ error: expect.stringMatching(/^UndecodablePayloadError: /) })
   })
 
+  it('marks an event whose row is invalid as dead, and calls neither handler nor interceptor', async () => {
+    const called: string[] = []
+    const interceptor = { beforeDispatch: () => void called.push('interceptor') }
+    const { on, cold, settle, outcomes, dispatcher } = dispatcherWorld({ interceptors: [interceptor] })
+    on('note', () => void called.push('handler'))
+    dispatcher.resume()
+    cold(named('bad', { invalid: 'its payload is larger than 1048576 bytes', attempts: 2 }))
+    await settle()
+    expect(called).toEqual([])
+    const error = expect.stringMatching(/^InvalidRowError: .*its payload is larger than 1048576 bytes/)
+    expect(outcomes).toEqual([expect.objectContaining({ eventId: 'bad', outcome: 'dead', attempts: 1, error })])
+  })
+
   it('declares an event dead whose processes died as often as it may be tried, without running it', async () => {
     const { on, cold, settle, outcomes, dispatcher } = dispatcherWorld({ maxAttempts: 3 })
     let calls = 0

@@ -1,6 +1,6 @@
 import type { RetryPolicy } from '../core/backoff.js'
 import type { Clock } from '../core/clock.js'
-import { ProcessDiedError, UnroutableEventError } from '../core/errors.js'
+import { InvalidRowError, ProcessDiedError, UnroutableEventError } from '../core/errors.js'
 import { errorFields, type Logger, type Redact } from '../observe/logger.js'
 import { type MetricsExporter, typeLabels } from '../observe/metrics.js'
 import type { Tracer } from '../observe/tracing.js'
@@ -310,6 +310,11 @@ export class Dispatcher {
   #attempt(delivery: Delivery): Settlement | Promise<Settlement> {
     const { routes, interceptors, onUnroutable } = this.#options
     const { event } = delivery
+    if (delivery.invalid !== undefined) {
+      return this.#withoutHandlers(delivery, new InvalidRowError(delivery.invalid), (failures) =>
+        this.#outcomes.dead(delivery, failures, []),
+      )
+    }
     if (delivery.unroutable) {
       const error = new UnroutableEventError(event.eventType)
       return this.#withoutHandlers(delivery, error, (failures) =>

@@ -386,6 +386,8 @@ export class Poller {
       source: 'cold',
       suspect: row.suspect,
       unroutable,
+      bytes: row.bytes,
+      invalid: row.invalid,
     })
     if (row.suspect) this.#trials.begin(delivery)
     return delivery

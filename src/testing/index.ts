@@ -17,6 +17,7 @@ export type { Match } from './matches.js'
 export {
   type CallerTransaction,
   type ConformanceRunner,
+  type InsertedRow,
   type Need,
   type StoreConformanceOptions,
   type StoreUnderTest,

@@ -2,12 +2,24 @@ import mysql from 'mysql2'
 import { createPool } from 'mysql2/promise'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, inject, it } from 'vitest'
 import { mysqlStore } from '../../src/stores/mysql/index.js'
-import { storeConformance } from '../../src/testing/index.js'
+import { type InsertedRow, storeConformance } from '../../src/testing/index.js'
 import { freshMysql } from '../support/mariadb-server.js'
 
 const runner = { describe, it, beforeEach, afterEach }
 const TABLES = ['outbox_event', 'outbox_event_instance', 'outbox_event_pause', 'outbox_event_inbox']
 const BROKEN = 'select * from nowhere_at_all'
+
+function inserting(query: (sql: string, values: unknown[]) => Promise<unknown>) {
+  return async (row: InsertedRow) => {
+    const values = Object.values(row).map((value) =>
+      value instanceof Uint8Array ? Buffer.from(value) : value,
+    )
+    await query(
+      `insert into outbox_event (${Object.keys(row).join(', ')}) values (${values.map(() => '?')})`,
+      values,
+    )
+  }
+}
 
 const server = inject('mysqlUrl')
 
@@ -31,7 +43,8 @@ describe.skipIf(!server)('MySQL', () => {
         const store = mysqlStore(pool)
         await store.migrate()
         for (const table of TABLES) await pool.query(`delete from ${table}`)
-        return { store, dispose: async () => {}, begin }
+        const insert = inserting((sql, values) => pool.query(sql, values))
+        return { store, dispose: async () => {}, begin, insert }
       },
       failingStatement: (client) => client.query(BROKEN),
     })
@@ -60,7 +73,8 @@ describe.skipIf(!server)('MySQL', () => {
         const store = mysqlStore(pool)
         await store.migrate()
         for (const table of TABLES) await pool.promise().query(`delete from ${table}`)
-        return { store, dispose: async () => {}, begin }
+        const insert = inserting((sql, values) => pool.promise().query(sql, values))
+        return { store, dispose: async () => {}, begin, insert }
       },
       failingStatement: (client) => client.promise().query(BROKEN),
     })

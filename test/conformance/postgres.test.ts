@@ -3,7 +3,7 @@ import pg from 'pg'
 import postgres from 'postgres'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, inject, it } from 'vitest'
 import { postgresStore } from '../../src/stores/postgres/index.js'
-import { storeConformance } from '../../src/testing/index.js'
+import { type InsertedRow, storeConformance } from '../../src/testing/index.js'
 import { freshDatabase } from '../support/database.js'
 
 const runner = { describe, it, beforeEach, afterEach }
@@ -37,7 +37,8 @@ function onServer(server: 'newest' | 'oldest') {
           const store = postgresStore(pool)
           await store.migrate()
           await pool.query(EMPTY)
-          return { store, dispose: async () => {}, begin: () => beginPg(pool) }
+          const insert = inserting((sql, values) => pool.query(sql, values))
+          return { store, dispose: async () => {}, begin: () => beginPg(pool), insert }
         },
         failingStatement: (client) => client.query(BROKEN),
       })
@@ -57,12 +58,29 @@ function onServer(server: 'newest' | 'oldest') {
           const store = postgresStore(sql)
           await store.migrate()
           await sql.unsafe(EMPTY)
-          return { store, dispose: async () => {} }
+          const insert = inserting((text, values) => sql.unsafe(text, values as never[]))
+          return { store, dispose: async () => {}, insert }
         },
         failingStatement: (client) => client.unsafe(BROKEN),
       })
     })
   })
+}
+
+const JSON_COLUMNS = ['payload', 'headers', 'metadata', 'handled_by']
+
+function inserting(query: (sql: string, values: unknown[]) => Promise<unknown>) {
+  return async (row: InsertedRow) => {
+    const columns = Object.keys(row)
+    // postgres.js would encode a text as JSON once more.
+    const places = columns.map((name, at) =>
+      JSON_COLUMNS.includes(name) ? `$${at + 1}::text::json` : `$${at + 1}`,
+    )
+    await query(
+      `insert into outbox_event (${columns.join(', ')}) values (${places.join(', ')})`,
+      Object.values(row),
+    )
+  }
 }
 
 async function beginPg(pool: pg.Pool) {
@@ -91,7 +109,8 @@ describe('PGlite', () => {
       const store = postgresStore(database)
       await store.migrate()
       await database.exec(EMPTY)
-      return { store, dispose: async () => {} }
+      const insert = inserting((sql, values) => database.query(sql, values))
+      return { store, dispose: async () => {}, insert }
     },
     failingStatement: (client) => client.query(BROKEN),
   })

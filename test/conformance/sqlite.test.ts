@@ -1,6 +1,6 @@
 import { afterAll, afterEach, beforeEach, describe, it } from 'vitest'
 import { sqliteStore } from '../../src/stores/sqlite/index.js'
-import { storeConformance } from '../../src/testing/index.js'
+import { type InsertedRow, storeConformance } from '../../src/testing/index.js'
 import { sqliteDrivers, sqliteFolder } from '../support/sqlite-drivers.js'
 
 const runner = { describe, it, beforeEach, afterEach }
@@ -16,10 +16,28 @@ for (const { name, open } of sqliteDrivers()) {
       runner,
       createStore: async () => {
         const file = folder.file(`${++files}.db`)
-        return { store: sqliteStore(() => open(file)), dispose: async () => {}, begin: () => begin(file) }
+        return {
+          store: sqliteStore(() => open(file)),
+          dispose: async () => {},
+          begin: () => begin(file),
+          insert: inserting(file),
+        }
       },
       failingStatement: async (client) => client.exec('select * from nowhere'),
     })
+
+    function inserting(file: string) {
+      return async (row: InsertedRow) => {
+        const client = open(file)
+        try {
+          const columns = Object.keys(row)
+          const sql = `insert into outbox_event (${columns.join(', ')}) values (${columns.map((name) => `:${name}`)})`
+          client.prepare(sql).run(row as never)
+        } finally {
+          client.close()
+        }
+      }
+    }
 
     async function begin(file: string) {
       const client = open(file)

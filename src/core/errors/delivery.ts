@@ -58,6 +58,24 @@ export class HandlerExistsError extends AftercommitError {
   }
 }
 
+/** Recorded, not thrown: the stored row does not hold an event that can be handled. The message never shows the data. */
+export class InvalidRowError extends AftercommitError {
+  static {
+    nameErrors(InvalidRowError, 'InvalidRowError')
+  }
+
+  /** Completes "This event cannot be handled: …". */
+  readonly reason: string
+
+  constructor(reason: string) {
+    super(
+      'INVALID_ROW',
+      `This event cannot be handled: ${reason}. Correct the program that wrote the row, discard this event, and publish it again.`,
+    )
+    this.reason = reason
+  }
+}
+
 /** Recorded, not thrown: the process that worked on the event died or lost its lease. It counts as an attempt. */
 export class ProcessDiedError extends AftercommitError {
   static {

@@ -1,7 +1,7 @@
 import type { ClaimedRow, ClaimRequest, ClaimResult, UnroutableRequest } from '../../store.js'
 import { compileFilter } from './accepts.js'
 import type { MemoryDatabase } from './database.js'
-import { isLeased, type Row, toClaimed } from './row.js'
+import { isLeased, type Row, sizeOf, toClaimed } from './row.js'
 
 /** Ends the token of a row that is tried alone: when that lease runs out too, the row itself is to blame. */
 export const SOLO = ':solo'
@@ -110,7 +110,7 @@ function cut(rows: readonly Row[], limit: number, maxBytes: number): Row[] {
   const chosen: Row[] = []
   let bytes = 0
   for (const row of rows) {
-    bytes += row.event.payloadSize
+    bytes += sizeOf(row)
     if (chosen.length >= limit || (chosen.length > 0 && bytes > maxBytes)) break
     chosen.push(row)
   }

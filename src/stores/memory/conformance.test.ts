@@ -2,6 +2,7 @@ import { afterEach, beforeEach, describe, it } from 'vitest'
 import { type Clock, systemClock } from '../../core/clock.js'
 import { storeConformance } from '../../testing/store-conformance/index.js'
 import { VirtualClock } from '../../testing/virtual-clock.js'
+import { insertInto } from '../../../test/support/memory-insert.js'
 import { memoryStore } from './index.js'
 
 const runner = { describe, it, beforeEach, afterEach }
@@ -11,6 +12,7 @@ function subject(clock: Clock) {
   return {
     store,
     dispose: async () => {},
+    insert: insertInto(store),
     begin: async () => {
       const client = store.connect()
       client.begin()

@@ -2,7 +2,7 @@ import type { OrderedClaimRequest, OrderedClaimResult } from '../../store.js'
 import { compileFilter } from './accepts.js'
 import { lease, SOLO } from './claim.js'
 import type { KeyQueue, MemoryDatabase } from './database.js'
-import { isLeased, isPending, type Row } from './row.js'
+import { isLeased, isPending, type Row, sizeOf } from './row.js'
 
 /** Keys that one claim looks at; when there are more, the next one goes on behind them. */
 const KEYS_LOOKED_AT = 1_000
@@ -43,7 +43,7 @@ export function claimOrdered(
     if (looked >= KEYS_LOOKED_AT || takings.length >= request.keys) break
     const taking = take(queue, now, request.runLength, canRun)
     if (taking && (!taking.suspect || suspects > 0)) {
-      const size = taking.run.reduce((sum, row) => sum + row.event.payloadSize, 0)
+      const size = taking.run.reduce((sum, row) => sum + sizeOf(row), 0)
       // What does not fit comes first next time; a cursor that went past it could keep it waiting for ever.
       const isOver = rows + taking.run.length > request.limit || bytes + size > request.maxBytes
       if (takings.length > 0 && isOver) break

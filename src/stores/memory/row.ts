@@ -1,3 +1,5 @@
+import { utf8Length } from '../../core/payload-limits.js'
+import { CUT_NAME_LENGTH, MAX_COLUMN_BYTES, MAX_NAME_BYTES, tooLarge } from '../../core/row-limits.js'
 import type { StoredEvent } from '../../core/stored-event.js'
 import type { ClaimedRow, EventRecord, EventStatusName } from '../../store.js'
 import type { SortedList } from './sorted-list.js'
@@ -38,15 +40,21 @@ export function isLeased(row: Row): boolean {
   return row.lockedBy !== null
 }
 
+/** Bytes of the event's content, without trusting what its writer says of them. */
+export function sizeOf({ event }: Row): number {
+  return payloadSizeOf(event) + textLength(event.headers) + textLength(event.metadata)
+}
+
 export function toClaimed(row: Row, token: string, suspect: boolean): ClaimedRow {
   const { seq, attempts, handledBy } = row
-  return { ...copyEvent(row.event), seq, attempts, handledBy, token, suspect }
+  const { event, invalid } = loaded(row.event)
+  return { ...event, seq, attempts, handledBy, token, suspect, bytes: sizeOf(row), invalid }
 }
 
 export function toRecord(row: Row): EventRecord {
   const { seq, status, attempts, handledBy, failures, lastError, lockedBy } = row
   return {
-    ...copyEvent(row.event),
+    ...loaded(row.event).event,
     seq,
     status,
     attempts,
@@ -61,7 +69,39 @@ export function toRecord(row: Row): EventRecord {
   }
 }
 
-/** Bytes cannot be frozen, so every reader gets its own. */
-function copyEvent(event: StoredEvent): StoredEvent {
-  return event.payloadBytes === null ? event : { ...event, payloadBytes: event.payloadBytes.slice() }
+/** As other stores do it: what is too large is left out. Bytes cannot be frozen, so every reader gets its own. */
+function loaded(event: StoredEvent): { event: StoredEvent; invalid: string | undefined } {
+  const payloadSize = payloadSizeOf(event)
+  const tooLargeColumns = [
+    ...(payloadSize > MAX_COLUMN_BYTES ? [event.payloadBytes === null ? 'payload' : 'payload_bytes'] : []),
+    ...(textLength(event.headers) > MAX_COLUMN_BYTES ? ['headers'] : []),
+    ...(textLength(event.metadata) > MAX_COLUMN_BYTES ? ['metadata'] : []),
+    ...NAMES.filter(([, name]) => isLongName(event[name])).map(([column]) => column),
+  ]
+  const payloadBytes = event.payloadBytes === null ? null : event.payloadBytes.slice()
+  if (tooLargeColumns.length === 0)
+    return { event: { ...event, payloadBytes, payloadSize }, invalid: undefined }
+  const names = NAMES.map(([, name]) => [name, event[name]?.slice(0, 2 * CUT_NAME_LENGTH) ?? null])
+  const content = { payloadText: null, payloadBytes: null, payloadSize: 0, headers: null, metadata: null }
+  return { event: { ...event, ...Object.fromEntries(names), ...content }, invalid: tooLarge(tooLargeColumns) }
+}
+
+const NAMES = [
+  ['event_type', 'eventType'],
+  ['aggregate_type', 'aggregateType'],
+  ['aggregate_id', 'aggregateId'],
+  ['tenant_id', 'tenantId'],
+  ['ordering_key', 'orderingKey'],
+] as const
+
+function payloadSizeOf({ payloadText, payloadBytes }: StoredEvent): number {
+  return payloadBytes?.length ?? utf8Length(payloadText ?? 'null')
+}
+
+function textLength(value: object | null): number {
+  return value === null ? 0 : utf8Length(JSON.stringify(value))
+}
+
+function isLongName(name: string | null): boolean {
+  return name !== null && utf8Length(name) > MAX_NAME_BYTES
 }

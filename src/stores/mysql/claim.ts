@@ -1,4 +1,4 @@
-import { MAX_PAYLOAD_BYTES } from '../../core/payload-limits.js'
+import { MAX_COLUMN_BYTES, tooLarge } from '../../core/row-limits.js'
 import {
   acceptsNothing,
   type ClaimedRow,
@@ -22,13 +22,26 @@ const SOME = ':some'
 
 const epochMs = (column: string) => `timestampdiff(microsecond, '1970-01-01', ${column}) / 1000`
 
-/** What claimedRow() reads, in its order. */
-export const EVENT_COLUMNS = `e.event_id, e.seq, e.event_type, e.aggregate_type, e.aggregate_id, e.tenant_id,
-  e.ordering_key, e.version, e.payload, e.payload_bytes, e.headers, e.metadata, ${epochMs('e.occurred_at')},
-  e.payload_size, e.attempts, e.handled_by, e.locked_by`
+/** Columns that have no length limit of their own. */
+const CONTENT = ['payload', 'payload_bytes', 'headers', 'metadata', 'handled_by']
 
-/** Other writers need not fill in the column. */
-export const SIZE = 'coalesce(nullif(payload_size, 0), octet_length(payload_bytes), octet_length(payload), 0)'
+/** Bytes of a row as stored. `payload_size` is not trusted, because other programs write it, or leave it at 0. */
+export const SIZE = CONTENT.map((column) => `coalesce(octet_length(${column}), 0)`).join(' + ')
+
+/** A column of `e`, or null when it is too large to be loaded. */
+const bounded = (column: string) =>
+  `if(octet_length(e.${column}) > ${MAX_COLUMN_BYTES}, null, e.${column}) as ${column}`
+
+/** Names of the columns that are too large to be loaded, with a comma between them; empty for nearly every row. */
+const leftOut = `concat_ws(',', ${CONTENT.map(
+  (column) => `if(octet_length(e.${column}) > ${MAX_COLUMN_BYTES}, '${column}', null)`,
+).join(', ')})`
+
+/** The columns that claimedRow() reads, in its order. */
+export const eventColumns = (payload = `${bounded('payload')}, ${bounded('payload_bytes')}`) => `
+  e.event_id, e.seq, e.event_type, e.aggregate_type, e.aggregate_id, e.tenant_id, e.ordering_key, e.version,
+  ${payload}, ${bounded('headers')}, ${bounded('metadata')}, ${epochMs('e.occurred_at')},
+  ${leftOut}, e.attempts, ${bounded('handled_by')}, e.locked_by`
 
 const NOW = 'utc_timestamp(6)'
 
@@ -107,11 +120,11 @@ update json_table(?, '$[*]' columns (seq bigint unsigned path '$.seq', token var
        e.locked_until = if(s.runs = 1, ${NOW} + interval ? microsecond, e.locked_until)`,
     leaseRange: `
 update ${events} set locked_by = ?, locked_until = ${NOW} + interval ? microsecond where seq between ? and ?`,
-    rowsInRange: `select ${EVENT_COLUMNS} from ${events} e where e.seq between ? and ? order by e.seq`,
+    rowsInRange: `select ${eventColumns()} from ${events} e where e.seq between ? and ? order by e.seq`,
     // Sorted by us: the server would write payloads into a temporary table for that.
-    rows: `select ${EVENT_COLUMNS} from ${seqs} ${bySeq}`,
+    rows: `select ${eventColumns()} from ${seqs} ${bySeq}`,
     // Without the payload: nobody is going to read it.
-    bareRows: `select ${EVENT_COLUMNS.replace('e.payload, e.payload_bytes', 'null, null')} from ${seqs} ${bySeq}`,
+    bareRows: `select ${eventColumns('null, null')} from ${seqs} ${bySeq}`,
   }
 }
 
@@ -128,13 +141,12 @@ export async function claim(
   const idle = acceptsNothing(request.accept) || limit <= 0
   if (request.freshOnly && request.suspects === 0) {
     if (idle) return { rows: [], highSeq: null, complete: true, nextSeq: fromSeq, nextDueMs: null }
-    const { picked, rows } = await connection.transaction(async (query) => {
-      const picked = cut(await lockFresh(sql, query, request, limit), request.maxBytes)
-      return { picked, rows: await lease(sql, query, picked, request, SOLO) }
+    const { found, picked, rows } = await connection.transaction(async (query) => {
+      const found = await lockFresh(sql, query, request, limit)
+      const picked = cut(found, request.maxBytes)
+      return { found, picked, rows: await lease(sql, query, picked, request, SOLO) }
     })
-    let bytes = MAX_PAYLOAD_BYTES
-    for (const { size } of picked) bytes += size
-    const complete = rows.length < limit && bytes <= request.maxBytes
+    const complete = found.length < limit && picked.length === found.length
     return { rows, highSeq: null, complete, nextSeq: behind(picked, fromSeq), nextDueMs: null }
   }
   // Before anything is claimed: what is drawn from now on is above it.
@@ -305,6 +317,10 @@ export function claimUnroutable(
 /** Written out field by field: this runs for every event. */
 export function claimedRow(row: Row, token: string): ClaimedRow {
   const bytes = row[9] as Uint8Array | null
+  const leftOut = row[13] as string
+  const isLoaded = !leftOut.includes('payload')
+  const payloadText = bytes === null && isLoaded ? ((row[8] as string | null) ?? 'null') : null
+  const payloadSize = payloadText === null ? (bytes?.length ?? 0) : Buffer.byteLength(payloadText)
   return {
     eventId: row[0] as string,
     eventType: row[2] as string,
@@ -313,18 +329,24 @@ export function claimedRow(row: Row, token: string): ClaimedRow {
     tenantId: row[5] as string | null,
     orderingKey: row[6] as string | null,
     version: Number(row[7]),
-    payloadText: bytes === null ? ((row[8] as string | null) ?? 'null') : null,
-    payloadBytes: bytes === null ? null : new Uint8Array(bytes),
+    payloadText,
+    payloadBytes: bytes === null || !isLoaded ? null : new Uint8Array(bytes),
     headers: row[10] === null ? null : objectIn(row[10]),
     metadata: row[11] === null ? null : objectIn(row[11]),
     occurredAtMs: Math.round(Number(row[12])),
-    payloadSize: Number(row[13]),
+    payloadSize,
     seq: Number(row[1]),
     attempts: Number(row[14]),
     handledBy: row[15] === null ? NOBODY : namesIn(row[15]),
     token,
     suspect: token.endsWith(SOLO) || token.endsWith(SOME),
+    bytes: payloadSize + lengthOf(row[10]) + lengthOf(row[11]) + lengthOf(row[15]),
+    invalid: leftOut === '' ? undefined : tooLarge(leftOut.split(',')),
   }
+}
+
+function lengthOf(text: unknown): number {
+  return typeof text === 'string' ? text.length : 0
 }
 
 function namesIn(text: unknown): readonly string[] {

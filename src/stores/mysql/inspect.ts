@@ -1,7 +1,7 @@
 import type { EventFilter, EventRecord, EventStatusName, Failure, StoreStats } from '../../store.js'
 import { EventStatus } from '../../store.js'
 import { IDS } from './append.js'
-import { claimedRow, EVENT_COLUMNS } from './claim.js'
+import { claimedRow, eventColumns } from './claim.js'
 import type { Param, Query } from './driver.js'
 import { FOR_UPDATE } from './locks.js'
 import type { Names } from './names.js'
@@ -36,7 +36,7 @@ select (select count(*) from ${events} force index (${index}_fresh) where fresh 
   from ${instances}`,
     // Which of them, the rest of the conditions, and how many.
     list: (where: string, given: boolean) => `
-select ${EVENT_COLUMNS}, e.status, e.failures, e.last_error, ${epochMs('e.locked_until')},
+select ${eventColumns()}, e.status, e.failures, e.last_error, ${epochMs('e.locked_until')},
   ${epochMs(`if(e.available_at < ${NEVER}, e.available_at, e.created_at)`)}, ${epochMs('e.created_at')},
   ${epochMs('e.done_at')}
   from ${given ? byId : `${events} e`} where ${where} order by e.seq limit ?`,

@@ -1,5 +1,5 @@
 import { GLOBAL_AGGREGATE } from '../../core/envelope.js'
-import { MAX_PAYLOAD_BYTES } from '../../core/payload-limits.js'
+import { isCutName, MAX_COLUMN_BYTES, tooLarge } from '../../core/row-limits.js'
 import {
   acceptsNothing,
   type ClaimedRow,
@@ -8,6 +8,17 @@ import {
   type UnroutableRequest,
 } from '../../store.js'
 import { accepts, acceptsNames, filterParams, knownParams, nameParams } from './accepts.js'
+import {
+  eventColumns,
+  HEAVIEST,
+  LEFT_OUT,
+  LEFT_OUT_BYTES,
+  OUT,
+  sizeBesidesPayload,
+  sizeOf,
+  weigh,
+  weightOf,
+} from './columns.js'
 import { milliseconds, type Param, type Query, type Row, statement } from './driver.js'
 import type { Names } from './names.js'
 import type { Ranges } from './ranges.js'
@@ -18,18 +29,8 @@ export const SOLO = ':solo'
 /** The same of rows that are tried together: if they vanish again, each is tried alone. */
 const SOME = ':some'
 
-/** What claimedRow() reads, in its order. What most rows have in common is left out: each value costs both sides. */
-export const EVENT_COLUMNS = `e.event_id, e.seq, e.event_type, nullif(e.aggregate_type, '${GLOBAL_AGGREGATE}') as aggregate_type,
-  e.aggregate_id, e.tenant_id, e.ordering_key, nullif(e.version, 1) as version, e.payload::text as payload, encode(e.payload_bytes, 'base64') as payload_bytes,
-  e.headers::text as headers, e.metadata::text as metadata, ${milliseconds('e.occurred_at')} as occurred_at,
-  e.payload_size, nullif(e.attempts, 0) as attempts, e.handled_by::text as handled_by`
-
-/** What they are called behind a RETURNING, and the token. */
-export const OUT = `event_id, seq, event_type, aggregate_type, aggregate_id, tenant_id, ordering_key, version, payload,
-  payload_bytes, headers, metadata, occurred_at, payload_size, attempts, handled_by, locked_by`
-
-const BYTES = 'coalesce(nullif(payload_size, 0), pg_column_size(payload), 0)'
-export const SIZE = `${BYTES} as size`
+/** Rows with more bytes than this besides their payload are left to the claims that add up sizes. */
+const FEW_BESIDES = 262_144
 
 /** So many rows are claimed without adding up what they take, where there is no backlog. */
 const FEW = 50
@@ -47,25 +48,26 @@ export function claimStatements(names: Names, ranged: boolean) {
       and created_at <= now() - $4::float8 * interval '1 ms' and not (${accepts(5)})`
   const high = `(select case when is_called then last_value else 0 end from ${names.sequence})`
   const fresh = (limit: string, accepted: string, taken: string) => `
-  (select ctid, seq as fresh_seq, ${SIZE} from ${names.events} where ${FRESH} and seq >= $5::bigint
+  (select ctid, seq as fresh_seq, ${sizeOf()} as size from ${names.events} where ${FRESH} and seq >= $5::bigint
       and locked_until is null and ($6::float8 = 0 or created_at <= now() - $6::float8 * interval '1 ms')
       and ${accepted} ${notIn(taken)}
     order by seq limit ${limit} for update skip locked)`
   const sized = (from: string) =>
-    `select ctid, fresh_seq, size, sum(size) over (rows unbounded preceding) as total from ${from}`
+    `select ctid, fresh_seq, weight, sum(weight) over (rows unbounded preceding) as total
+      from (select ctid, fresh_seq, ${weightOf('size')} as weight from ${from}) weighed`
   const timed = (limit: string) => `
-  (select ctid, null::bigint as fresh_seq, ${SIZE} from ${names.events} where ${TIMED} and ${due}
+  (select ctid, null::bigint as fresh_seq, ${sizeOf()} as size from ${names.events} where ${TIMED} and ${due}
       and available_at > coalesce(now() - $12::float8 * interval '1 ms', '-infinity') and ${accepts(7)}
     order by available_at ${limit} for update skip locked)`
   // One that is tried alone may have been a suspect before.
   const suspect = `locked_until < now() and ($11::int = 1 or right(locked_by, ${SOLO.length}) not in ('${SOLO}', '${SOME}'))`
-  const within = 'total <= $4::float8 or total = size'
+  const within = 'total <= $4::float8 or total = weight'
   const claimFresh = (accepted: string, count: number) =>
     statement(`
 update ${names.events} e set locked_by = $1::text, locked_until = now() + $2::float8 * interval '1 ms'
  where e.ctid = any(array(
    select ctid from (${sized(`${fresh('$3::int', accepted, unlessNone(count))} every`)}) sized where ${within}))
-returning ${EVENT_COLUMNS}`)
+returning ${eventColumns({ size: sizeOf('e.') })}`)
   return {
     // The shortest way, for what has just come. A row that is larger than may be is left to the other claims.
     // $1 token, $2 lease ms, $3 limit, $4 from seq, $5 and $6 names, $7 how many ranges there had been when there was none
@@ -73,9 +75,9 @@ returning ${EVENT_COLUMNS}`)
 update ${names.events} e set locked_by = $1::text, locked_until = now() + $2::float8 * interval '1 ms'
  where e.ctid = any(array(
    select ctid from ${names.events} where ${FRESH} and seq >= $4::bigint and locked_until is null
-     and ${BYTES} <= ${MAX_PAYLOAD_BYTES} and ${acceptsNames(5)} ${notIn(unlessNone(7))}
+     and ${acceptsNames(5)} and ${sizeBesidesPayload()} <= ${FEW_BESIDES} ${notIn(unlessNone(7))}
     order by seq limit $3::int for update skip locked))
-returning ${EVENT_COLUMNS}`),
+returning ${eventColumns()}`),
     // Only rows never tried; nothing is summed up.
     // $1 token, $2 lease ms, $3 limit, $4 most bytes, $5 from seq, $6 skip recent ms, $7 and $8 names, or $7–$10 filter;
     // $9 or $11 how many ranges there had been when there was none
@@ -84,11 +86,11 @@ returning ${EVENT_COLUMNS}`),
     // Everything that is due. $1–$6 as above, $7–$10 filter, $11 suspects, $12 came due within ms
     claim: statement(`
 with ${ranged ? `taken as materialized (select ${names.rangesTaken}() as seqs), ` : ''}suspect as materialized (
-  (select ctid, null::bigint as fresh_seq, ${SIZE} from ${names.events}
+  (select ctid, null::bigint as fresh_seq, ${sizeOf()} as size from ${names.events}
     where ${FRESH} and ${suspect} and ${accepts(7)}
     order by seq limit least($11::int, $3::int) for update skip locked)
 ), suspect_timed as materialized (
-  (select ctid, null::bigint as fresh_seq, ${SIZE} from ${names.events}
+  (select ctid, null::bigint as fresh_seq, ${sizeOf()} as size from ${names.events}
     where ${TIMED} and available_at <= now() and ${suspect} and ${accepts(7)}
     order by available_at limit least($11::int, $3::int) - (select count(*) from suspect) for update skip locked)
 ), room as materialized (
@@ -107,7 +109,7 @@ with ${ranged ? `taken as materialized (select ${names.rangesTaken}() as seqs), 
       attempts = e.attempts + case when e.locked_by like '%${SOLO}' then 1 else 0 end,
       locked_until = now() + $2::float8 * interval '1 ms'
     where e.ctid = any(array(select ctid from picked where ${within}))
-  returning ${EVENT_COLUMNS}, e.locked_by
+  returning ${eventColumns()}, e.locked_by
 )
 select ${OUT} from got
 union all -- the last row sums up: highest seq, whether nothing was left out, ms to the next one due, whether a key
@@ -146,7 +148,7 @@ with fresh as materialized (
 )
 update ${names.events} e set locked_by = $1::text, locked_until = now() + $2::float8 * interval '1 ms'
  where e.ctid = any(array(select ctid from fresh union all select ctid from timed union all select ctid from ordered))
-returning ${EVENT_COLUMNS.replace('e.payload::text', 'null::text').replace("encode(e.payload_bytes, 'base64')", 'null::text')}`),
+returning ${eventColumns({ payload: false })}`),
   }
 }
 
@@ -169,26 +171,23 @@ export async function claim(
     const isQuiet = ranges?.isBacklog === false
     const ranged = ranges?.isWorthwhile(request) ? await ranges.claim(request) : null
     if (ranged) return ranged
-    const fresh = (found: readonly Row[], isComplete: (rows: readonly ClaimedRow[]) => boolean) => {
+    const fresh = (found: readonly Row[], complete: boolean) => {
       const rows = inOrder(found.map((row) => claimedRow(row, token)))
-      const complete = isComplete(rows)
       if (ranges && !complete) ranges.isBacklog = true
       const nextSeq = (rows.at(-1)?.seq ?? fromSeq - 1) + 1
       return { rows, highSeq: null, complete, nextSeq, nextDueMs: null }
     }
     const names = nameParams(filter)
-    const few = Math.min(limit, FEW, Math.floor(maxBytes / MAX_PAYLOAD_BYTES))
+    const few = Math.min(limit, FEW, Math.floor(maxBytes / (MAX_COLUMN_BYTES + FEW_BESIDES)))
     if (names && ranges && isQuiet && skipRecentMs === 0 && few > 0) {
       const found = await query(sql.few, [token, leaseMs, few, fromSeq, ...names, ranges.countAtNone])
-      return fresh(found, (rows) => rows.length < few)
+      return fresh(found, found.length < few)
     }
     params.push(...(names ?? filter), ...(ranges ? [ranges.countAtNone] : []))
     const found = await query(names ? sql.freshNames : sql.fresh, params)
-    return fresh(found, (rows) => {
-      let bytes = MAX_PAYLOAD_BYTES
-      for (const row of rows) bytes += row.payloadSize
-      return rows.length < limit && bytes <= maxBytes
-    })
+    let weight = HEAVIEST
+    for (const row of found) weight += weigh(Number(row[13]))
+    return fresh(found, found.length < limit && weight <= maxBytes)
   }
   const rows = await query(sql.claim, [...params, ...filter, suspects, request.dueWithinMs ?? null])
   const summary = rows[rows.length - 1] as Row
@@ -233,7 +232,13 @@ export async function claimUnroutable(
 
 /** Written out field by field: this runs for every event. */
 export function claimedRow(row: Row, token: string): ClaimedRow {
-  const bytes = row[9] as string | null
+  const base64 = present(row[9], LEFT_OUT_BYTES)
+  const headers = present(row[10], LEFT_OUT)
+  const metadata = present(row[11], LEFT_OUT)
+  const handledBy = present(row[15], LEFT_OUT)
+  const payloadBytes = base64 === null ? null : new Uint8Array(Buffer.from(base64, 'base64'))
+  const payloadText = row[9] !== null || row[8] === LEFT_OUT ? null : ((row[8] as string | null) ?? 'null')
+  const payloadSize = payloadText === null ? (payloadBytes?.length ?? 0) : Buffer.byteLength(payloadText)
   return {
     eventId: row[0] as string,
     eventType: row[2] as string,
@@ -242,19 +247,55 @@ export function claimedRow(row: Row, token: string): ClaimedRow {
     tenantId: row[5] as string | null,
     orderingKey: row[6] as string | null,
     version: row[7] === null ? 1 : Number(row[7]),
-    payloadText: bytes === null ? ((row[8] as string | null) ?? 'null') : null,
-    payloadBytes: bytes === null ? null : new Uint8Array(Buffer.from(bytes, 'base64')),
-    headers: row[10] === null ? null : JSON.parse(row[10] as string),
-    metadata: row[11] === null ? null : JSON.parse(row[11] as string),
+    payloadText,
+    payloadBytes,
+    headers: headers === null ? null : JSON.parse(headers),
+    metadata: metadata === null ? null : JSON.parse(metadata),
     occurredAtMs: Number(row[12]),
-    payloadSize: Number(row[13]),
+    payloadSize,
     seq: Number(row[1]),
     attempts: row[14] === null ? 0 : Number(row[14]),
-    handledBy: row[15] === null ? NOBODY : namesIn(row[15] as string),
+    handledBy: handledBy === null ? NOBODY : namesIn(handledBy),
     token,
     suspect: token.endsWith(SOLO) || token.endsWith(SOME),
+    bytes: payloadSize + (headers?.length ?? 0) + (metadata?.length ?? 0) + (handledBy?.length ?? 0),
+    invalid: invalidOf(row),
   }
 }
+
+function present(text: unknown, leftOut: string): string | null {
+  return text === leftOut ? null : (text as string | null)
+}
+
+/** Names the columns that were too large to be loaded; undefined for nearly every row. */
+function invalidOf(row: Row): string | undefined {
+  const isComplete =
+    row[8] !== LEFT_OUT &&
+    row[9] !== LEFT_OUT_BYTES &&
+    row[10] !== LEFT_OUT &&
+    row[11] !== LEFT_OUT &&
+    row[15] !== LEFT_OUT &&
+    !NAMES.some(([, at]) => isCutName(row[at] as string | null))
+  if (isComplete) return undefined
+  const content = CONTENT.filter(([, at]) => row[at] === LEFT_OUT || row[at] === LEFT_OUT_BYTES)
+  const names = NAMES.filter(([, at]) => isCutName(row[at] as string | null))
+  return tooLarge([...content, ...names].map(([column]) => column))
+}
+
+const CONTENT = [
+  ['payload', 8],
+  ['payload_bytes', 9],
+  ['headers', 10],
+  ['metadata', 11],
+  ['handled_by', 15],
+] as const
+const NAMES = [
+  ['event_type', 2],
+  ['aggregate_type', 3],
+  ['aggregate_id', 4],
+  ['tenant_id', 5],
+  ['ordering_key', 6],
+] as const
 
 /** Another writer may have put anything there. */
 function namesIn(text: string): readonly string[] {

@@ -1,6 +1,7 @@
 import type { EventFilter, EventRecord, EventStatusName, Failure, StoreStats } from '../../store.js'
 import { EventStatus } from '../../store.js'
-import { claimedRow, EVENT_COLUMNS } from './claim.js'
+import { claimedRow } from './claim.js'
+import { eventColumns } from './columns.js'
 import { milliseconds, type Param, type Query, statement } from './driver.js'
 import type { Names } from './names.js'
 import { DEAD, FRESH, ORDERED, TIMED } from './schema.js'
@@ -35,7 +36,7 @@ select (select count(*) from ${names.events} where ${FRESH})
   from (select count(*) as n, min(available_at) as due from ${names.events} where ${ORDERED} and status in (0, 2)) ordered
     left join ${names.instances} on true group by ordered.n, ordered.due`),
     list: statement(`
-select ${EVENT_COLUMNS}, status, failures::text, last_error,
+select ${eventColumns()}, status, failures::text, last_error,
   coalesce(locked_by, ${ofRange('token')}),
   ${milliseconds(`coalesce(locked_until, ${ofRange('until')})`)},
   ${milliseconds('case when isfinite(e.available_at) then e.available_at else e.created_at end')},

@@ -5,7 +5,8 @@ import {
   type OrderedClaimResult,
 } from '../../store.js'
 import { accepts, filterParams } from './accepts.js'
-import { claimedRow, EVENT_COLUMNS, OUT, SIZE, SOLO } from './claim.js'
+import { claimedRow, SOLO } from './claim.js'
+import { eventColumns, OUT, SIZED_COLUMNS, sizeOf, weightOf } from './columns.js'
 import { milliseconds, type Query, type Row, statement } from './driver.js'
 import type { Names } from './names.js'
 import { ORDERED } from './schema.js'
@@ -65,18 +66,18 @@ with recursive head as (
   select k.n, r.places, r.seen, r.sizes, r.leased,
       case when k.state = 1 then coalesce(array_position(r.free, false, 2) - 1, cardinality(r.free)) else 1 end as run
     from entered k cross join lateral (
-      select array_agg(place) as places, array_agg(seen) as seen, array_agg(size) as sizes,
+      select array_agg(place) as places, array_agg(seen) as seen, array_agg(${sizeOf()}) as sizes,
           array_agg(locked_until is not null) as leased, bool_or(locked_until >= now()) as busy,
           array_agg(nth <= $4::int and locked_until is null and ${takeable}) as free
         from (
-          select ctid as place, xmin as seen, ${SIZE}, row_number() over (order by ordering_key, seq) as nth, status, available_at, created_at,
-              locked_until, version, event_type, aggregate_type
+          select ctid as place, xmin as seen, row_number() over (order by ordering_key, seq) as nth, status, available_at, created_at,
+              locked_until, version, ${SIZED_COLUMNS}
             from ${names.events} where ${ORDERED} and ordering_key = k.ordering_key and seq >= k.seq
            order by ordering_key, seq limit ${LOOK_AHEAD}) pending
        where nth <= greatest($4::int, 2) or locked_until is not null) r
    where r.busy is not true
 ), budget as materialized (
-  select *, sum((select sum(size) from unnest(sizes[:run]) size)) over (order by n) as total,
+  select *, sum((select sum(${weightOf('size')}) from unnest(sizes[:run]) size)) over (order by n) as total,
       sum(run) over (order by n) as count, min(n) over () as first
     from near
 ), wanted as materialized (
@@ -96,7 +97,7 @@ with recursive head as (
       attempts = e.attempts + case when e.locked_by like '%${SOLO}' then 1 else 0 end,
       locked_until = now() + $2::float8 * interval '1 ms'
     where e.ctid = any(${whole('run')})
-  returning ${EVENT_COLUMNS}, e.locked_by
+  returning ${eventColumns()}, e.locked_by
 )
 select ${OUT} from got
 union all -- the last row sums up: where the next scan goes on, ms to the next one due

@@ -1,6 +1,7 @@
 import type { Claim, ClaimedRow, ClaimRequest, ClaimResult } from '../../store.js'
 import { accepts, filterParams } from './accepts.js'
-import { claimedRow, EVENT_COLUMNS } from './claim.js'
+import { claimedRow } from './claim.js'
+import { eventColumns, sizeOf } from './columns.js'
 import { type Query, statement } from './driver.js'
 import type { Names } from './names.js'
 import { FRESH } from './schema.js'
@@ -14,22 +15,22 @@ const LEASES_KNOWN = 10
 const SEPARATOR = '\x1e'
 
 export function rangeStatements(names: Names) {
-  // A large payload, or one of unknown size, is not sent, nor one that is not wanted.
-  const small = (column: string) =>
-    `case when e.payload_size between 1 and $3::float8 and ${accepts(4)} then ${column} end`
-  const columns = EVENT_COLUMNS.replace('e.payload::text', small('e.payload::text')).replace(
-    "encode(e.payload_bytes, 'base64')",
-    small("encode(e.payload_bytes, 'base64')"),
-  )
+  // Of a row that is not wanted, or larger than a plain one may be, the content is not sent.
+  const columns = eventColumns({
+    json: (column) => `case when e.plain then ${column}::text end`,
+    bytes: (column) => `case when e.plain then encode(${column}, 'base64') end`,
+  })
   return {
     // $1 token, $2 from seq, $3 width, $4 lease ms
     take: statement(
       `select first_seq, last_seq from ${names.takeRange}($1::text, $2::bigint, $3::bigint, $4::float8)`,
     ),
-    // $1, $2 first and last seq, $3 most bytes of a payload, $4–$7 filter
+    // $1, $2 first and last seq, $3 most bytes of a row, $4–$7 filter
     rows: statement(`
-select ${columns}, (${accepts(4)})::int from ${names.events} e
- where ${FRESH} and seq between $1::bigint and $2::bigint and locked_until is null order by seq`),
+select ${columns}, e.plain::int
+  from (select *, ${accepts(4)} and ${sizeOf()} <= $3::float8 as plain from ${names.events}
+         where ${FRESH} and seq between $1::bigint and $2::bigint and locked_until is null order by seq offset 0) e
+ order by e.seq`),
     shorten: statement(`update ${names.ranges} set last_seq = $2::bigint where token = $1::text`),
     end: statement(`delete from ${names.ranges} where token = $1::text`),
     // $1 ids, $2 token
@@ -99,8 +100,8 @@ export class Ranges {
   async claim(request: ClaimRequest): Promise<ClaimResult | null> {
     const { token, leaseMs, limit, maxBytes, fromSeq } = request
     const most = maxBytes / limit
-    const isPlain = ({ payloadSize, eventId }: ClaimedRow, wanted: unknown) =>
-      Number(wanted) === 1 && payloadSize > 0 && payloadSize <= most && !eventId.includes(SEPARATOR)
+    const isPlain = ({ eventId }: ClaimedRow, plain: unknown) =>
+      Number(plain) === 1 && !eventId.includes(SEPARATOR)
     try {
       const [bounds] = await this.#claim(this.#sql.take, [token, fromSeq, limit, leaseMs])
       this.isBacklog = bounds !== undefined

@@ -1,4 +1,3 @@
-import { MAX_PAYLOAD_BYTES } from '../../core/payload-limits.js'
 import {
   acceptsNothing,
   type ClaimedRow,
@@ -7,13 +6,12 @@ import {
   type UnroutableRequest,
 } from '../../store.js'
 import { ACCEPTED, filterParams, JOIN_NAMES, knownParams, WITH_NAMES } from './accepts.js'
+import { sizeOf } from './columns.js'
 import type { Connections } from './connections.js'
 import type { Connection, Params, Row, SqliteDatabase } from './driver.js'
 import { lease, leaseRange, leaseStatements, type Range, SOLO, SOME } from './lease.js'
 import type { Names } from './names.js'
 import { clock, FRESH, indexesOf, LEASED, NEVER, NOW, ORDERED, TIMED } from './schema.js'
-
-export const SIZE = `coalesce(nullif(e.payload_size, 0), octet_length(coalesce(e.payload_bytes, e.payload)), 0) as size`
 
 /** As a sum: with a parameter alone SQLite would prepare the statement anew for every call. */
 const LIMIT = 'limit :limit + 0'
@@ -23,7 +21,7 @@ export function claimStatements(names: Names) {
   const leases = leaseStatements(names)
   const pick = (from: string, where: string, order: string) => `
 with ${WITH_NAMES}
-select e.seq as seq, ${SIZE} from ${names.events} e indexed by ${from} ${JOIN_NAMES}
+select e.seq as seq, ${sizeOf('e.')} as size from ${names.events} e indexed by ${from} ${JOIN_NAMES}
  where ${where} and ${ACCEPTED}
  order by ${order} ${LIMIT}`
   const stale = `e.available_at <= :now and (e.locked_until is null or e.locked_until < :now)
@@ -134,12 +132,10 @@ const claimFresh: Run = (sql, db, request, filter, takes) => {
     : takes
       ? lease(sql.lease, db, request, now, chosen.map(seqOf))
       : []
-  let bytes = MAX_PAYLOAD_BYTES
-  for (const row of rows) bytes += row.payloadSize
   const result = {
     rows,
     highSeq: null,
-    complete: rows.length < request.limit && bytes <= request.maxBytes,
+    complete: rows.length < request.limit && chosen.length === picked.length,
     nextSeq: (rows.at(-1)?.seq ?? request.fromSeq - 1) + 1,
     nextDueMs: null,
   }

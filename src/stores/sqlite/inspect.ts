@@ -6,8 +6,9 @@ import {
   type Failure,
   type StoreStats,
 } from '../../store.js'
+import { EVENT_COLUMNS } from './columns.js'
 import type { Connection, Params, Row } from './driver.js'
-import { claimedRow, EVENT_COLUMNS, parsed } from './lease.js'
+import { claimedRow, parsed } from './lease.js'
 import type { Names } from './names.js'
 import { clock, DEAD, FRESH, indexesOf, NEVER, NOW, ORDERED, TIMED } from './schema.js'
 

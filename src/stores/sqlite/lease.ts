@@ -1,4 +1,6 @@
+import { tooLarge } from '../../core/row-limits.js'
 import type { ClaimedRow } from '../../store.js'
+import { EVENT_COLUMNS, WITHOUT_PAYLOAD } from './columns.js'
 import type { Connection, Params } from './driver.js'
 import type { Names } from './names.js'
 
@@ -6,12 +8,6 @@ import type { Names } from './names.js'
 export const SOLO = ':solo'
 /** The same of rows that are tried together: if they vanish again, each is tried alone. */
 export const SOME = ':some'
-
-const WITHOUT_PAYLOAD = `event_id, seq, event_type, aggregate_type, aggregate_id, tenant_id, ordering_key, version,
-  headers, metadata, occurred_at, payload_size, attempts, handled_by, locked_by`
-
-/** What claimedRow() reads, in this order. */
-export const EVENT_COLUMNS = `${WITHOUT_PAYLOAD}, payload, payload_bytes`
 
 /** Neighbours, as rows mostly are, are found and written several times faster without a list. */
 const PLACES = {
@@ -105,6 +101,11 @@ function take(
 export function claimedRow(row: readonly unknown[], before?: ClaimedRow): ClaimedRow {
   const payloadBytes = bytesOf(row[16])
   const token = row[14] as string
+  const leftOut = row[11] as string | null
+  const isLoaded = leftOut === null || !leftOut.includes('payload')
+  const payloadText =
+    payloadBytes === null && isLoaded ? ((row[15] as string | null | undefined) ?? 'null') : null
+  const payloadSize = payloadText === null ? (payloadBytes?.length ?? 0) : Buffer.byteLength(payloadText)
   return {
     eventId: row[0] as string,
     seq: Number(row[1]),
@@ -117,14 +118,20 @@ export function claimedRow(row: readonly unknown[], before?: ClaimedRow): Claime
     headers: objectIn(row[8]),
     metadata: objectIn(row[9]),
     occurredAtMs: Number(row[10]),
-    payloadSize: Number(row[11]),
+    payloadSize,
     attempts: Number(row[12]),
     handledBy: row[13] === null ? NOBODY : namesIn(row[13] as string),
     token,
     suspect: (token?.endsWith(SOLO) || token?.endsWith(SOME)) ?? false,
-    payloadText: payloadBytes === null ? ((row[15] as string | null | undefined) ?? 'null') : null,
-    payloadBytes,
+    payloadText,
+    payloadBytes: isLoaded ? payloadBytes : null,
+    bytes: payloadSize + lengthOf(row[8]) + lengthOf(row[9]) + lengthOf(row[13]),
+    invalid: leftOut === null ? undefined : tooLarge(leftOut.split(',').slice(0, -1)),
   }
+}
+
+function lengthOf(text: unknown): number {
+  return typeof text === 'string' ? text.length : 0
 }
 
 /** One string for many equal ones: who looks it up later need not read it. */

@@ -5,7 +5,7 @@ import {
   type OrderedClaimResult,
 } from '../../store.js'
 import { ACCEPTED, filterParams, JOIN_NAMES, WITH_NAMES } from './accepts.js'
-import { SIZE } from './claim.js'
+import { sizeOf } from './columns.js'
 import type { Connections } from './connections.js'
 import type { Connection, Params, Row, SqliteDatabase } from './driver.js'
 import { lease, leaseStatements } from './lease.js'
@@ -53,7 +53,7 @@ with ${WITH_NAMES}, pending as (
      select f.seq from ${names.events} f indexed by ${index.ordered}
       where ${ORDERED} and f.ordering_key = k.value order by f.seq limit :lookAhead)
 )
-select e.ordering_key as ordering_key, e.seq as seq, ${SIZE}, e.locked_until as locked_until, ${takeable} as takeable
+select e.ordering_key as ordering_key, e.seq as seq, ${sizeOf('e.')} as size, e.locked_until as locked_until, ${takeable} as takeable
   from pending p cross join ${names.events} e on e.seq = p.seq ${JOIN_NAMES}
  where p.nth <= :runLength or e.locked_until is not null
  order by e.seq`,

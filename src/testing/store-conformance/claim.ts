@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { event, gate, LONG_MS, release, retry, SHORT_MS } from './fixtures.js'
+import { event, gate, LONG_MS, noise, release, retry, SHORT_MS } from './fixtures.js'
 import type { Theme } from './suite.js'
 
 export const claim: Theme = {
@@ -41,9 +41,9 @@ export const claim: Theme = {
     })
 
     test('stops before the bytes are too many', async (h) => {
-      const ids = await h.appendFree(4, { payload: 'x'.repeat(98) })
-      assert.deepEqual(await h.claimIds({ maxBytes: 299 }), ids.slice(0, 2))
-      assert.deepEqual(await h.claimIds({ maxBytes: 200 }), ids.slice(2))
+      const ids = await h.appendFree(4, { payload: noise(10_000) })
+      assert.deepEqual(await h.claimIds({ maxBytes: 29_999 }), ids.slice(0, 2))
+      assert.deepEqual(await h.claimIds({ maxBytes: 22_000 }), ids.slice(2))
     })
 
     test('takes the first row whatever its size', async (h) => {

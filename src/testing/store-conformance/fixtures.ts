@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto'
 import { type EnvelopeInit, EventEnvelope } from '../../core/envelope.js'
 import type { Claim, ClaimedRow, Settlement, TypeFilter } from '../../store.js'
 
@@ -19,6 +20,11 @@ export function onlyPrefix(...prefixes: string[]): TypeFilter {
 
 export function event(init: Partial<EnvelopeInit> = {}): EventEnvelope {
   return EventEnvelope.create({ eventType: 'order.placed', payload: { total: 42 }, ...init })
+}
+
+/** Text of that many bytes that no database can compress. */
+export function noise(length: number): string {
+  return randomBytes(length).toString('base64').slice(0, length)
 }
 
 export function claimOf(row: ClaimedRow): Claim {

@@ -14,7 +14,7 @@ import type {
   Settlement,
 } from '../../store.js'
 import { ANY, event, LONG_MS, onlyType } from './fixtures.js'
-import type { Need, StoreConformanceOptions, StoreUnderTest } from './options.js'
+import type { InsertedRow, Need, StoreConformanceOptions, StoreUnderTest } from './options.js'
 
 const POLL_MS = 5
 const PATIENCE_MS = 10_000
@@ -48,6 +48,7 @@ export class Harness<Client> {
 
   has(need: Need): boolean {
     if (need === 'begin') return this.#subject.begin !== undefined
+    if (need === 'insert') return this.#subject.insert !== undefined
     if (need === 'failingStatement') return this.#options.failingStatement !== undefined
     return this.store.capabilities[need]
   }
@@ -55,6 +56,12 @@ export class Harness<Client> {
   begin() {
     assert.ok(this.#subject.begin)
     return this.#subject.begin()
+  }
+
+  /** Writes a row with these columns only, past the store. */
+  insert(row: InsertedRow): Promise<void> {
+    assert.ok(this.#subject.insert)
+    return this.#subject.insert({ event_type: 'order.placed', ...row })
   }
 
   failingStatement(client: Client): Promise<unknown> {

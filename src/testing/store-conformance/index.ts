@@ -21,6 +21,7 @@ import { registry } from './registry.js'
 import { renew } from './renew.js'
 import { roundTrip } from './round-trip.js'
 import { settle } from './settle.js'
+import { storedSizes } from './stored-sizes.js'
 import { runTheme, type Theme } from './suite.js'
 import { suspects } from './suspects.js'
 import { transactions } from './transactions.js'
@@ -30,6 +31,7 @@ import { unroutable } from './unroutable.js'
 export type {
   CallerTransaction,
   ConformanceRunner,
+  InsertedRow,
   Need,
   StoreConformanceOptions,
   StoreUnderTest,
@@ -41,6 +43,7 @@ const THEMES: readonly Theme[] = [
   transactions,
   claim,
   largeClaims,
+  storedSizes,
   filters,
   suspects,
   settle,

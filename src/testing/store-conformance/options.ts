@@ -10,12 +10,20 @@ export interface CallerTransaction<Client> {
   rollback(): Promise<void>
 }
 
+/** Values by column name, for example `{ event_id: 'e-1', event_type: 'order.placed', payload: '{}' }`. */
+export type InsertedRow = Readonly<Record<string, string | number | Uint8Array | null>>
+
 export interface StoreUnderTest<Client> {
   /** Empty. It is migrated and opened before each test, and closed before `dispose`. */
   readonly store: EventStore<Client>
   dispose(): Promise<void>
   /** Lets the store's clock advance. Without it the suite waits for real time, some tens of milliseconds. */
   readonly advance?: ((ms: number) => Promise<void>) | undefined
+  /**
+   * Writes a row as a program in another language would: a plain INSERT of these columns, in a transaction of its own.
+   * JSON columns are given as text. Rejects when the database refuses the row.
+   */
+  readonly insert?: ((row: InsertedRow) => Promise<void>) | undefined
   /** Begins a transaction as application code would, without the store. */
   readonly begin?: (() => Promise<CallerTransaction<Client>>) | undefined
 }
@@ -34,4 +42,4 @@ export interface StoreConformanceOptions<Client> {
 }
 
 /** What a test may need: a capability of the store, or something that only the options can give. Nothing else. */
-export type Need = keyof StoreCapabilities | 'begin' | 'failingStatement'
+export type Need = keyof StoreCapabilities | 'begin' | 'insert' | 'failingStatement'

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import type { ClaimedRow } from '../../store.js'
-import { done, event, LONG_MS, NONE, onlyType, retry } from './fixtures.js'
+import { done, event, LONG_MS, NONE, noise, onlyType, retry } from './fixtures.js'
 import type { Harness } from './harness.js'
 import type { Theme } from './suite.js'
 
@@ -100,13 +100,13 @@ export const orderingScan: Theme = {
       assert.deepEqual([keysOf(rows), afterKey], [['c', 'd'], 'd'])
     })
 
-    // Of nine rows, a hundred bytes each.
+    // Of nine rows with 10,002 bytes of payload each.
     for (const [what, tooFew, enough, one] of [
-      ['bytes', { maxBytes: 599 }, { maxBytes: 600 }, { maxBytes: 1 }],
+      ['bytes', { maxBytes: 59_999 }, { maxBytes: 64_000 }, { maxBytes: 1 }],
       ['places', { limit: 5 }, { limit: 6 }, { limit: 1 }],
     ] as const) {
       const append = async (h: Harness<unknown>) => {
-        for (const key of ['a', 'b', 'c']) await appendKeys(h, [key, key, key], { payload: 'x'.repeat(98) })
+        for (const key of ['a', 'b', 'c']) await appendKeys(h, [key, key, key], { payload: noise(10_000) })
       }
 
       test(`a run is taken whole or not at all when the ${what} are few`, async (h) => {

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest'
+import { insertInto } from '../../../test/support/memory-insert.js'
 import { EventEnvelope } from '../../core/envelope.js'
 import { type MemoryClient, memoryStore } from '../../stores/memory/index.js'
 import { VirtualClock } from '../virtual-clock.js'
@@ -67,6 +68,12 @@ const BUGS: Readonly<Record<string, Bug>> = {
   }),
   'claims more than the bytes': (good) => ({
     claim: (request) => good.claim({ ...request, maxBytes: Number.POSITIVE_INFINITY }),
+  }),
+  'delivers what is too large': (good) => ({
+    claim: async (request) => {
+      const result = await good.claim(request)
+      return { ...result, rows: result.rows.map((row) => ({ ...row, invalid: undefined })) }
+    },
   }),
   'claims below the floor': (good) => ({ claim: (request) => good.claim({ ...request, fromSeq: 0 }) }),
   'claims what it was not asked for': (good) => ({
@@ -217,6 +224,7 @@ const planted = (bug: Bug) => async () => {
     store: { ...good, ...bug(good) },
     dispose: async () => {},
     advance: (ms: number) => clock.advance(ms),
+    insert: insertInto(good),
   }
 }
 
