@@ -31,7 +31,9 @@ describe('Dispatcher: failures', () => {
     await settle()
     expect(called).toEqual([])
     const error = expect.stringMatching(/^InvalidRowError: .*its payload is larger than 1048576 bytes/)
-    expect(outcomes).toEqual([expect.objectContaining({ eventId: 'bad', outcome: 'dead', attempts: 1, error })])
+    expect(outcomes).toEqual([
+      expect.objectContaining({ eventId: 'bad', outcome: 'dead', attempts: 1, error }),
+    ])
   })
 
   it('declares an event dead whose processes died as often as it may be tried, without running it', async () => {

@@ -1,8 +1,8 @@
 import { afterEach, beforeEach, describe, it } from 'vitest'
+import { insertInto } from '../../../test/support/memory-insert.js'
 import { type Clock, systemClock } from '../../core/clock.js'
 import { storeConformance } from '../../testing/store-conformance/index.js'
 import { VirtualClock } from '../../testing/virtual-clock.js'
-import { insertInto } from '../../../test/support/memory-insert.js'
 import { memoryStore } from './index.js'
 
 const runner = { describe, it, beforeEach, afterEach }
