@@ -8,8 +8,8 @@ export const MAX_NAME_BYTES = 4 * 255
 export const CUT_NAME_LENGTH = 256
 
 /** Whether a store has cut this name because it is too long. */
-export function isCutName(name: string | null): boolean {
-  return name !== null && name.length >= CUT_NAME_LENGTH && [...name].length >= CUT_NAME_LENGTH
+export function isCutName(name: unknown): boolean {
+  return typeof name === 'string' && name.length >= CUT_NAME_LENGTH && [...name].length >= CUT_NAME_LENGTH
 }
 
 const NAMES: readonly string[] = ['event_type', 'aggregate_type', 'aggregate_id', 'tenant_id', 'ordering_key']

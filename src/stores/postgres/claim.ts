@@ -11,12 +11,12 @@ import { accepts, acceptsNames, filterParams, knownParams, nameParams } from './
 import {
   eventColumns,
   HEAVIEST,
+  heaviestOf,
   LEFT_OUT,
   LEFT_OUT_BYTES,
   OUT,
   sizeBesidesPayload,
   sizeOf,
-  weigh,
   weightOf,
 } from './columns.js'
 import { milliseconds, type Param, type Query, type Row, statement } from './driver.js'
@@ -67,7 +67,7 @@ export function claimStatements(names: Names, ranged: boolean) {
 update ${names.events} e set locked_by = $1::text, locked_until = now() + $2::float8 * interval '1 ms'
  where e.ctid = any(array(
    select ctid from (${sized(`${fresh('$3::int', accepted, unlessNone(count))} every`)}) sized where ${within}))
-returning ${eventColumns({ size: sizeOf('e.') })}`)
+returning ${eventColumns()}`)
   return {
     // The shortest way, for what has just come. A row that is larger than may be is left to the other claims.
     // $1 token, $2 lease ms, $3 limit, $4 from seq, $5 and $6 names, $7 how many ranges there had been when there was none
@@ -112,8 +112,8 @@ with ${ranged ? `taken as materialized (select ${names.rangesTaken}() as seqs), 
   returning ${eventColumns()}, e.locked_by
 )
 select ${OUT} from got
-union all -- the last row sums up: highest seq, whether nothing was left out, ms to the next one due, whether a key
-  -- has rows, last fresh seq, whether there is a range whose holder vanished, how many there have been if there is none
+union all -- the last row sums up: highest seq, whether nothing was left out, whether a key has rows, ms to the
+  -- next one due, last fresh seq, whether there is a range whose holder vanished, how many there have been if there is none
 select null, ${high}, null, null,
   -- delayed ones were left: they had their share, and everything was full, also of bytes
   (select 'due' from room where (select count(*) from timed) >= (n + 1) / 2
@@ -121,10 +121,9 @@ select null, ${high}, null, null,
   null, null,
   (select case when picked.n < $3::int and picked.n = picked.taken then 1 else 0 end
      from (select count(*) as n, count(*) filter (where ${within}) as taken from picked) picked),
-  null, null, null, null,
+  (select 'ordered' from ${names.events} where ${ORDERED} order by ordering_key, seq limit 1), null, null, null,
   (select ${milliseconds('available_at - now()')} from ${names.events}
     where ${TIMED} and available_at > now() and available_at < 'infinity' order by available_at limit 1),
-  (select 1 from ${names.events} where ${ORDERED} order by ordering_key, seq limit 1),
   (select max(fresh_seq) from picked where ${within}), ${
     ranged
       ? `(select 'expired' from ${names.ranges} where until < now() limit 1),
@@ -171,8 +170,9 @@ export async function claim(
     const isQuiet = ranges?.isBacklog === false
     const ranged = ranges?.isWorthwhile(request) ? await ranges.claim(request) : null
     if (ranged) return ranged
-    const fresh = (found: readonly Row[], complete: boolean) => {
+    const fresh = (found: readonly Row[], isComplete: (rows: readonly ClaimedRow[]) => boolean) => {
       const rows = inOrder(found.map((row) => claimedRow(row, token)))
+      const complete = isComplete(rows)
       if (ranges && !complete) ranges.isBacklog = true
       const nextSeq = (rows.at(-1)?.seq ?? fromSeq - 1) + 1
       return { rows, highSeq: null, complete, nextSeq, nextDueMs: null }
@@ -181,32 +181,34 @@ export async function claim(
     const few = Math.min(limit, FEW, Math.floor(maxBytes / (MAX_COLUMN_BYTES + FEW_BESIDES)))
     if (names && ranges && isQuiet && skipRecentMs === 0 && few > 0) {
       const found = await query(sql.few, [token, leaseMs, few, fromSeq, ...names, ranges.countAtNone])
-      return fresh(found, found.length < few)
+      return fresh(found, (rows) => rows.length < few)
     }
     params.push(...(names ?? filter), ...(ranges ? [ranges.countAtNone] : []))
     const found = await query(names ? sql.freshNames : sql.fresh, params)
-    let weight = HEAVIEST
-    for (const row of found) weight += weigh(Number(row[13]))
-    return fresh(found, found.length < limit && weight <= maxBytes)
+    return fresh(found, (rows) => {
+      let heaviest = HEAVIEST
+      for (const row of rows) heaviest += heaviestOf(row.bytes ?? row.payloadSize)
+      return rows.length < limit && heaviest <= maxBytes
+    })
   }
   const rows = await query(sql.claim, [...params, ...filter, suspects, request.dueWithinMs ?? null])
   const summary = rows[rows.length - 1] as Row
   // What they held are suspects now. One that somebody is at work on is left to the next claim.
-  if (summary[15] !== null && (await ranges?.expire()) && rows.length === 1) {
+  if (summary[14] !== null && (await ranges?.expire()) && rows.length === 1) {
     return claim(sql, query, ranges, request)
   }
   if (ranges) {
-    ranges.countAtNone = summary[16] === null ? -1 : Number(summary[16])
+    ranges.countAtNone = summary[15] === null ? -1 : Number(summary[15])
     ranges.isBacklog ||= Number(summary[7]) !== 1
   }
   return {
-    rows: inOrder(rows.slice(0, -1).map((row) => claimedRow(row, row[16] as string))),
+    rows: inOrder(rows.slice(0, -1).map((row) => claimedRow(row, row[15] as string))),
     highSeq: Number(summary[1]),
     complete: idle || Number(summary[7]) === 1,
     dueComplete: idle || summary[4] === null,
-    nextSeq: summary[14] === null ? fromSeq : Number(summary[14]) + 1,
+    nextSeq: summary[13] === null ? fromSeq : Number(summary[13]) + 1,
     nextDueMs: summary[12] === null ? null : Number(summary[12]),
-    hasOrdered: summary[13] !== null,
+    hasOrdered: summary[8] !== null,
   }
 }
 
@@ -235,7 +237,7 @@ export function claimedRow(row: Row, token: string): ClaimedRow {
   const base64 = present(row[9], LEFT_OUT_BYTES)
   const headers = present(row[10], LEFT_OUT)
   const metadata = present(row[11], LEFT_OUT)
-  const handledBy = present(row[15], LEFT_OUT)
+  const handledBy = present(row[14], LEFT_OUT)
   const payloadBytes = base64 === null ? null : new Uint8Array(Buffer.from(base64, 'base64'))
   const payloadText = row[9] !== null || row[8] === LEFT_OUT ? null : ((row[8] as string | null) ?? 'null')
   const payloadSize = payloadText === null ? (payloadBytes?.length ?? 0) : Buffer.byteLength(payloadText)
@@ -254,7 +256,7 @@ export function claimedRow(row: Row, token: string): ClaimedRow {
     occurredAtMs: Number(row[12]),
     payloadSize,
     seq: Number(row[1]),
-    attempts: row[14] === null ? 0 : Number(row[14]),
+    attempts: row[13] === null ? 0 : Number(row[13]),
     handledBy: handledBy === null ? NOBODY : namesIn(handledBy),
     token,
     suspect: token.endsWith(SOLO) || token.endsWith(SOME),
@@ -274,12 +276,18 @@ function invalidOf(row: Row): string | undefined {
     row[9] !== LEFT_OUT_BYTES &&
     row[10] !== LEFT_OUT &&
     row[11] !== LEFT_OUT &&
-    row[15] !== LEFT_OUT &&
-    !NAMES.some(([, at]) => isCutName(row[at] as string | null))
+    row[14] !== LEFT_OUT &&
+    !isCutName(row[2]) &&
+    !isCutName(row[3]) &&
+    !isCutName(row[4]) &&
+    !isCutName(row[5]) &&
+    !isCutName(row[6])
   if (isComplete) return undefined
-  const content = CONTENT.filter(([, at]) => row[at] === LEFT_OUT || row[at] === LEFT_OUT_BYTES)
-  const names = NAMES.filter(([, at]) => isCutName(row[at] as string | null))
-  return tooLarge([...content, ...names].map(([column]) => column))
+  const columns = [
+    ...CONTENT.filter(([, at]) => row[at] === (at === 9 ? LEFT_OUT_BYTES : LEFT_OUT)),
+    ...NAMES.filter(([, at]) => isCutName(row[at])),
+  ]
+  return tooLarge(columns.map(([column]) => column))
 }
 
 const CONTENT = [
@@ -287,7 +295,7 @@ const CONTENT = [
   ['payload_bytes', 9],
   ['headers', 10],
   ['metadata', 11],
-  ['handled_by', 15],
+  ['handled_by', 14],
 ] as const
 const NAMES = [
   ['event_type', 2],

@@ -89,17 +89,17 @@ export async function list(
     const { token: _token, suspect: _suspect, ...stored } = claimedRow(row, '')
     return {
       ...stored,
-      status: STATUS_NAMES[Number(row[16])] as EventStatusName,
-      failures: parsed<StoredFailure[]>(row[17], []).map((failure) => ({
+      status: STATUS_NAMES[Number(row[15])] as EventStatusName,
+      failures: parsed<StoredFailure[]>(row[16], []).map((failure) => ({
         ...failure,
         at: new Date(failure.at),
       })),
-      lastError: row[18] as string | null,
-      lockedBy: row[19] as string | null,
-      lockedUntil: date(row[20]),
-      availableAt: date(row[21]) as Date,
-      createdAt: date(row[22]) as Date,
-      doneAt: date(row[23]),
+      lastError: row[17] as string | null,
+      lockedBy: row[18] as string | null,
+      lockedUntil: date(row[19]),
+      availableAt: date(row[20]) as Date,
+      createdAt: date(row[21]) as Date,
+      doneAt: date(row[22]),
     }
   })
 }

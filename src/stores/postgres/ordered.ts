@@ -105,7 +105,7 @@ select null, null, null, null, null, null,
   (select ordering_key from head
     where n = (select case when left_out is not null then left_out - 1 when taken >= $3::int or n >= ${MOST_KEYS} then n end
       from head, (select min(n) as left_out from budget where not ${within}) b order by n desc limit 1)),
-  null, null, null, null, null, (select ${milliseconds('min(due) - now()')} from head), null, null, null, null`),
+  null, null, null, null, null, (select ${milliseconds('min(due) - now()')} from head), null, null, null`),
   }
 }
 
@@ -134,7 +134,7 @@ export async function claimOrdered(
   ])
   const summary = rows[rows.length - 1] as Row
   return {
-    rows: runByRun(rows.slice(0, -1).map((row) => claimedRow(row, row[16] as string))),
+    rows: runByRun(rows.slice(0, -1).map((row) => claimedRow(row, row[15] as string))),
     afterKey: summary[6] as string | null,
     nextDueMs: summary[12] === null ? null : Number(summary[12]),
   }

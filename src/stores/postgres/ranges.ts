@@ -110,7 +110,7 @@ export class Ranges {
       const found = await this.#claim(this.#sql.rows, [first, last, most, ...filterParams(request.accept)])
       const rows = found.map((row) => claimedRow(row, token))
       // Nobody else gets what is in a range: it ends before a row that we do not take.
-      const other = rows.findIndex((row, at) => !isPlain(row, found[at]?.[16]))
+      const other = rows.findIndex((row, at) => !isPlain(row, found[at]?.[15]))
       if (other !== -1) rows.length = other
       if (rows.length < (last - first + 1) / 2) this.#pause = PAUSE
       const end = other === -1 ? last : Number(found[other]?.[1]) - 1
