@@ -1,5 +1,6 @@
 import { differingTypes } from './core/differences.js'
 import { duration } from './core/duration.js'
+import { AftercommitError } from './core/errors.js'
 import { isClean, quoteText } from './core/text.js'
 import { describeError } from './core/unknown.js'
 import { isManual, REGISTERED_MS } from './registry.js'
@@ -80,7 +81,17 @@ export async function runChecks(checks: readonly Check[], ping: () => Promise<un
   return findings
 }
 
+/** Errors of the library say in their first sentence what is wrong, and behind it what to do. */
+export function refusal({ message }: AftercommitError): Verdict {
+  const end = message.indexOf('. ')
+  return problem(message.slice(0, end + 1), message.slice(end + 2))
+}
+
 function couldNotLook(error: unknown): Verdict {
+  if (error instanceof AftercommitError) {
+    const { says, advice } = refusal(error)
+    return { level: 'warning', says: `Could not look: ${says}`, ...(advice ? { advice } : {}) }
+  }
   const { message } = describeError(error)
   return warning(
     `Could not look: ${quoteText(message, 300)}.`,

@@ -1,6 +1,6 @@
 import { PGlite } from '@electric-sql/pglite'
 import postgres from 'postgres'
-import { afterAll, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { createOutbox, fixedDelay, type Outbox } from '../../src/index.js'
 import { postgresStore } from '../../src/stores/postgres/index.js'
 import { type LogRecorder, recordLog } from '../support/log-recorder.js'
@@ -130,12 +130,11 @@ const onPostgresJs: Open = async (settings) => {
   return { ...outboxOn(postgresStore(sql)), run: async (text) => sql.unsafe(text) }
 }
 
-let pglite: PGlite | undefined
+let pglite: PGlite
 let tables = 0
 
 /** PGlite has one session, which gets the settings itself. It cannot change its encoding. */
 const onPGlite: Open = async ({ client_encoding: _, ...settings }) => {
-  pglite ??= new PGlite()
   const database = pglite
   for (const [name, value] of Object.entries(settings))
     await database.exec(`set ${name} to ${assigned(value)}`)
@@ -147,7 +146,11 @@ const onPGlite: Open = async ({ client_encoding: _, ...settings }) => {
   }
 }
 
-afterAll(() => pglite?.close())
+// It takes seconds to start, so that all tests share it.
+beforeAll(async () => {
+  pglite = await PGlite.create()
+}, 120_000)
+afterAll(() => pglite.close())
 
 async function deliversUnchanged({ outbox, log, run }: Subject): Promise<void> {
   const began = Date.now()

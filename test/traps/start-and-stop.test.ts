@@ -136,9 +136,9 @@ describe('a start that fails', () => {
     for (const call of calls) await expect(call(), String(call)).rejects.toBeInstanceOf(StoreNotMigratedError)
   })
 
-  it('for want of a schema says so too', async () => {
+  it('names the schema of the option when that does not exist', async () => {
     const { outbox } = outboxOn(poolOn(await emptyDatabase()), {}, { schema: 'elsewhere' })
-    await expect(outbox.start()).rejects.toBeInstanceOf(StoreNotMigratedError)
+    await expect(outbox.start()).rejects.toMatchObject({ code: 'NO_SCHEMA' })
   })
 
   it('for want of the database rejects soon, leaves nothing behind, and works once it is back', async () => {

@@ -1,3 +1,4 @@
+import { AftercommitError } from '../../core/errors.js'
 import {
   backlogChecks,
   type Check,
@@ -8,6 +9,7 @@ import {
   ok,
   once,
   problem,
+  refusal,
   runChecks,
   shown,
   some,
@@ -15,8 +17,10 @@ import {
   warning,
 } from '../../diagnosis.js'
 import type { EventStore, Finding } from '../../store.js'
+import { checkEncoding, checkMayMigrate, checkSchema, missingRights, rowSecurityOf } from './access.js'
 import { behindPooler } from './connections.js'
 import { answered, milliseconds, notify, type PostgresDriver, type Query, statement } from './driver.js'
+import { explained, grantsOf, policiesFor, rowSecurity } from './errors.js'
 import { longTransactionCheck } from './long-transactions.js'
 import type { Names } from './names.js'
 import { FRESH, indexesOf, migrationsFor, ORDERED, TIMED } from './schema.js'
@@ -56,10 +60,14 @@ const usage = statement(
 
 export async function diagnose(subject: Subject, limits: Limits = LIMITS): Promise<readonly Finding[]> {
   const { driver, names, store } = subject
-  const query: Query = (sql, params) => answered(driver.query(sql, params))
+  const query: Query = (sql, params) =>
+    answered(driver.query(sql, params)).catch((error) => {
+      throw explained(error, names)
+    })
   const ping = () => query(now, [])
   const first: Check[] = [
     { check: 'connection', look: () => connectionCheck(query) },
+    { check: 'encoding', look: () => encodingCheck(query) },
     { check: 'schema', look: () => schemaCheck(query, subject) },
   ]
   const found = await runChecks(first, ping)
@@ -70,11 +78,13 @@ export async function diagnose(subject: Subject, limits: Limits = LIMITS): Promi
   })
   const pooler = once(() => poolerOf(subject))
   const rest: Check[] = [
+    { check: 'rights', look: () => (isThere ? rightsCheck(query, names) : migrationCheck(query, names)) },
+    ...(isThere ? [{ check: 'row security', look: () => rowSecurityCheck(query, names) }] : []),
     ...(isThere ? [{ check: 'indexes', look: () => indexCheck(query, names) }] : []),
     { check: 'clock', look: () => clockCheck(async () => Number((await query(now, []))[0]?.[0]), limits) },
     ...(isThere ? [{ check: 'vacuum', look: () => vacuumCheck(query, names) }] : []),
     { check: 'long transactions', look: () => longTransactionCheck(query, limits) },
-    ...(isThere ? backlogChecks(store, () => leaseTimes(driver, names, limits), limits) : []),
+    ...(isThere ? backlogChecks(store, () => leaseTimes(query, names, limits), limits) : []),
     { check: 'notify', look: async () => notifyCheck(subject, await pooler()) },
     { check: 'pooler', look: async () => poolerCheck(subject, await pooler()) },
     { check: 'pool size', look: () => poolSizeCheck(query, subject) },
@@ -107,9 +117,55 @@ async function connectionCheck(query: Query): Promise<Verdict> {
   return ok(says)
 }
 
+async function encodingCheck(query: Query): Promise<Verdict> {
+  return (await refusedBy(checkEncoding(query))) ?? ok('UTF8, in the database and on the connections.')
+}
+
+/** Null when the check throws nothing. */
+function refusedBy(check: Promise<void>): Promise<Verdict | null> {
+  return check.then(
+    () => null,
+    (error) => {
+      if (error instanceof AftercommitError) return refusal(error)
+      throw error
+    },
+  )
+}
+
+async function migrationCheck(query: Query, names: Names): Promise<Verdict> {
+  return (await refusedBy(checkMayMigrate(query, names))) ?? ok('The user may create the tables.')
+}
+
+async function rightsCheck(query: Query, names: Names): Promise<Verdict> {
+  const missing = await missingRights(query, names, 'everything')
+  if (missing.length === 0) return ok('The user has the rights of a worker.')
+  const essential = await missingRights(query, names, 'handling')
+  const says = `The user lacks rights on ${missing.map(({ name }) => name).join(', ')}`
+  return essential.length > 0
+    ? problem(`${says}, so no worker can run.`, grantsOf(missing))
+    : warning(
+        `${says}. Handling events needs none of them, publishing, pausing and pruning do.`,
+        grantsOf(missing),
+      )
+}
+
+async function rowSecurityCheck(query: Query, names: Names): Promise<Verdict> {
+  const active = await rowSecurityOf(query, names, 'everything')
+  if (active.length === 0) return ok('No policy hides rows from this user.')
+  const refused = active.filter(({ isAllowed }) => !isAllowed).map(({ table }) => table)
+  if (refused.length > 0) return refusal(rowSecurity(refused))
+  const tables = active.map(({ table }) => table)
+  return warning(
+    `Row level security applies to ${some(tables)}: events that its policies hide from a worker are never handled.`,
+    `See that the policies allow a worker all rows. ${policiesFor(tables)}`,
+  )
+}
+
 async function schemaCheck(query: Query, { store, names }: Subject): Promise<Verdict> {
   const pending = await store.pendingMigrations()
   const all = migrationsFor(names)
+  const noSchema = pending.length === all.length ? await refusedBy(checkSchema(query, names)) : null
+  if (noSchema) return noSchema
   if (pending.length === all.length)
     return problem(`The tables of ${names.events} are not there.`, 'Run: aftercommit migrate')
   if (pending.length > 0) {
@@ -150,11 +206,7 @@ async function indexCheck(query: Query, names: Names): Promise<Verdict> {
 }
 
 /** Of an ordering key only the first row counts: the others wait for it. */
-async function leaseTimes(
-  driver: PostgresDriver<unknown>,
-  { events, pauses }: Names,
-  { lostMs }: Limits,
-): Promise<LeaseTimes> {
+async function leaseTimes(query: Query, { events, pauses }: Names, { lostMs }: Limits): Promise<LeaseTimes> {
   const part = (where: string) => `
   select locked_until from ${events} e where ${where} and status in (0, 2) and locked_until is not null
     and (locked_until > statement_timestamp() or (locked_until < statement_timestamp() - $1::float8 * interval '1 ms'
@@ -167,7 +219,7 @@ select count(*) filter (where locked_until < statement_timestamp()),
   coalesce(${milliseconds('statement_timestamp() - min(locked_until)')}, 0),
   coalesce(${milliseconds('max(locked_until) - statement_timestamp()')}, 0)
   from (${part(FRESH)} union all ${part(TIMED)} union all ${part(`${ORDERED} and ${isFirst}`)}) found`)
-  const [row = []] = await driver.query(sql, [lostMs])
+  const [row = []] = await query(sql, [lostMs])
   return {
     lost: Number(row[0]),
     lostForMs: Math.max(0, Number(row[1])),

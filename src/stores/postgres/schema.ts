@@ -1,5 +1,6 @@
 import { MAX_PAYLOAD_BYTES } from '../../core/payload-limits.js'
 import type { Migration } from '../../store.js'
+import { checkMayMigrate } from './access.js'
 import { type PostgresDriver, type Query, statement } from './driver.js'
 import { functions } from './functions.js'
 import type { Names } from './names.js'
@@ -145,7 +146,7 @@ create or replace function ${rangesTaken}() returns int8multirange language plpg
 begin
   if ${isolated} then
     raise exception 'aftercommit: claims need READ COMMITTED' using errcode = '25001',
-      hint = 'alter role … set default_transaction_isolation = ''read committed''';
+      hint = 'alter role ... set default_transaction_isolation = ''read committed''';
   end if;
   perform pg_advisory_xact_lock_shared(${lock});
   return (${all});
@@ -243,7 +244,9 @@ export async function migrate<Client>(
     await driver.queryOn(client, statement('select pg_advisory_xact_lock(hashtextextended($1::text, 0))'), [
       `aftercommit migrate ${names.events}`,
     ])
-    const missing = await pendingMigrations((sql, params) => driver.queryOn(client, sql, params), names)
+    const query: Query = (sql, params) => driver.queryOn(client, sql, params)
+    const missing = await pendingMigrations(query, names)
+    if (missing.length > 0) await checkMayMigrate(query, names)
     for (const { sql } of missing) await driver.script(client, sql)
     return missing.map((migration) => migration.version)
   })

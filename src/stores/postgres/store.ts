@@ -6,7 +6,6 @@ import {
   TransactionEndedError,
   TransactionRolledBackError,
 } from '../../core/errors.js'
-import { hideValues } from '../../core/hide-values.js'
 import type { Limits } from '../../diagnosis.js'
 import type {
   AppendOptions,
@@ -26,13 +25,14 @@ import type {
   UnroutableRequest,
 } from '../../store.js'
 import { HostedClient, type LateAppend, type TransactionSession } from '../../transaction.js'
+import { checkEncoding, checkRights, checkRowSecurity, checkSchema } from './access.js'
 import * as appending from './append.js'
 import * as claiming from './claim.js'
 import { behindPooler, Connection } from './connections.js'
 import * as diagnosing from './diagnose.js'
 import { Doorbell } from './doorbell.js'
-import { isServerError, type PostgresDriver, type Query, refusedCommit } from './driver.js'
-import { settlementError } from './errors.js'
+import { type PostgresDriver, type Query, refusedCommit } from './driver.js'
+import { explained, settlementError } from './errors.js'
 import { hostedQuery, isSameTransaction, serverErrorIn } from './hosted.js'
 import { inboxStatements } from './inbox.js'
 import * as inspecting from './inspect.js'
@@ -138,6 +138,8 @@ export class PostgresStore<Client> implements EventStore<Client> {
     if (this.#driver.pooled && this.#driver.maxConnections <= taken + own) {
       throw new PoolTooSmallError(this.#driver.maxConnections, taken + own + 1)
     }
+    await checkEncoding(this.#pool)
+    await checkRights(this.#pool, this.#names)
     await this.#checkMigrated()
     this.#hasRanges = null
     await this.#isRanged()
@@ -174,7 +176,8 @@ export class PostgresStore<Client> implements EventStore<Client> {
   }
 
   async migrate(): Promise<readonly number[]> {
-    const applied = await migrate(this.#driver, this.#names)
+    await checkEncoding(this.#pool)
+    const applied = await migrate(this.#driver, this.#names).catch(this.#explain)
     this.#hasRanges = null
     return applied
   }
@@ -275,7 +278,7 @@ export class PostgresStore<Client> implements EventStore<Client> {
 
   async heartbeat(instance: InstanceRecord) {
     const sql = this.#sql.registry(await this.#isRanged())
-    return registry.heartbeat(sql, this.#doorbell.query, instance)
+    return registry.heartbeat(sql, this.#doorbell.query, instance).catch(this.#explain)
   }
 
   async registerStopped(consumer: InstanceRecord, replaces: string) {
@@ -377,7 +380,7 @@ export class PostgresStore<Client> implements EventStore<Client> {
   /** No for an answer is kept only while the store is open: others see by its instance that it does not know ranges. */
   #isRanged(): boolean | Promise<boolean> {
     if (this.#hasRanges === null) {
-      const looking = isThere(this.#pool, this.#names.ranges)
+      const looking = this.#lookForRanges()
       const found = (ranged: boolean) => {
         if (this.#hasRanges === looking) this.#hasRanges = ranged || (this.#opened > 0 ? false : null)
       }
@@ -387,6 +390,12 @@ export class PostgresStore<Client> implements EventStore<Client> {
       this.#hasRanges = looking
     }
     return this.#hasRanges
+  }
+
+  /** A store that was not opened asks about row level security too: it would take hidden events for none. */
+  async #lookForRanges(): Promise<boolean> {
+    if (this.#opened === 0) await checkRowSecurity(this.#pool, this.#names)
+    return isThere(this.#pool, this.#names.ranges)
   }
 
   readonly #pool: Query = (sql, params) => this.#driver.query(sql, params).catch(this.#explain)
@@ -404,12 +413,7 @@ export class PostgresStore<Client> implements EventStore<Client> {
     return (sql, params) => this.#driver.queryOn(client, sql, params).catch(this.#explain)
   }
 
-  /** Whoever forgot to migrate is told so. The server quotes the row that it refuses. */
-  readonly #reason = (error: unknown): unknown => {
-    const missing = isServerError(error) && (error.code === '42P01' || error.code === '3F000')
-    const ours = missing && String((error as { message?: unknown }).message).includes(this.#names.index)
-    return ours ? new StoreNotMigratedError() : hideValues(error)
-  }
+  readonly #reason = (error: unknown): unknown => explained(error, this.#names)
 
   readonly #explain = (error: unknown): never => {
     throw this.#reason(error)
@@ -418,6 +422,8 @@ export class PostgresStore<Client> implements EventStore<Client> {
   /** With a newer version some of them may be missing while a deploy is under way; the first is what all stand on. */
   async #checkMigrated(): Promise<void> {
     const missing = await this.pendingMigrations()
-    if (missing.some(({ version }) => version === 1)) throw new StoreNotMigratedError()
+    if (!missing.some(({ version }) => version === 1)) return
+    await checkSchema(this.#pool, this.#names)
+    throw new StoreNotMigratedError()
   }
 }

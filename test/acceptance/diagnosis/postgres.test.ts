@@ -13,10 +13,23 @@ import { type FreshDatabase, freshDatabase } from '../../support/database.js'
 import { afterwards, emptyDatabase, poolOn } from '../../support/trap-kit.js'
 import { findingOf, levels, one, statementsIn } from './kit.js'
 
-const WITHOUT_TABLES = ['connection', 'schema', 'clock', 'long transactions', 'notify', 'pooler', 'pool size']
+const WITHOUT_TABLES = [
+  'connection',
+  'encoding',
+  'schema',
+  'rights',
+  'clock',
+  'long transactions',
+  'notify',
+  'pooler',
+  'pool size',
+]
 const ALL = [
   'connection',
+  'encoding',
   'schema',
+  'rights',
+  'row security',
   'indexes',
   'clock',
   'vacuum',
@@ -244,7 +257,10 @@ describe('diagnosis of PostgreSQL', () => {
     expect(findings.map((finding) => finding.check)).toEqual(ALL)
     expect(one(findings, 'schema')).toMatchObject({ level: 'warning' })
     for (const check of ['schema', 'stuck leases', 'dead letters', 'lag', 'missing handlers', 'instances'])
-      expect(one(findings, check).says).toMatch(/^Could not look: "permission denied for table outbox_event/)
+      expect(one(findings, check).says).toMatch(
+        /^Could not look: The database user lacks rights on "outbox_event/,
+      )
+    expect(one(findings, 'rights')).toMatchObject({ level: 'problem' })
     const sessions = one(findings, 'long transactions')
     expect(sessions).toMatchObject({ level: 'warning', says: expect.stringMatching(/^Could not look into/) })
     await follow(pool, sessions.advice)
@@ -253,7 +269,7 @@ describe('diagnosis of PostgreSQL', () => {
     await pool.query('create schema closed')
     const closed = await postgresStore(poolOn(theirs.href), { schema: 'closed' }).diagnose()
     expect(closed.map((finding) => finding.check)).toEqual(WITHOUT_TABLES)
-    expect(one(closed, 'schema').says).toBe('Could not look: "permission denied for schema closed".')
+    expect(one(closed, 'schema').says).toBe('Could not look: The database user may not use schema "closed".')
   })
 
   it('says that nothing can be written', async () => {
