@@ -1,8 +1,12 @@
 import { describe, expect, it } from 'vitest'
-import type { ConfirmingPublisher } from './bus.js'
+import type { ConfirmingPublisher, EventPublisher } from './bus.js'
 import { InMemoryEventBus } from './buses/memory.js'
-import type { EventEnvelope } from './core/envelope.js'
-import { BrokerUnavailableError } from './core/errors.js'
+import { systemClock } from './core/clock.js'
+import { EventEnvelope } from './core/envelope.js'
+import { BrokerUnavailableError, NotConfirmedError } from './core/errors.js'
+import { silentLogger } from './observe/logger.js'
+import type { Tracer } from './observe/tracing.js'
+import { Relay } from './relay.js'
 import { createTestOutbox, type TestOutbox } from './testing/test-outbox.js'
 
 /** A broker that is down when it is told to be, and refuses what it is told to refuse. */
@@ -63,6 +67,87 @@ describe('relay', () => {
     await publish(outbox, [1])
     await outbox.drain()
     expect(bus.eventCount()).toBe(1)
+  })
+
+  it('fails only the event that a publisher of events refuses, and publishes its neighbours', async () => {
+    const outbox = createTestOutbox({ retry: { maxAttempts: 1 } })
+    const taken: string[] = []
+    const publisher: EventPublisher = {
+      publish: () => Promise.reject(new Error('not called')),
+      // All or nothing, like another outbox.
+      publishAll: async (events) => {
+        const envelopes = events as readonly EventEnvelope[]
+        if (envelopes.some(({ payload }) => payload === 3)) throw new Error('total is missing')
+        taken.push(...envelopes.map(({ eventId }) => eventId))
+        return []
+      },
+    }
+    outbox.relay(publisher)
+    await publish(outbox, upTo(10))
+    await outbox.drain()
+    expect(taken.sort()).toEqual(
+      upTo(10)
+        .filter((n) => n !== 3)
+        .map((n) => `e${n}`),
+    )
+    const rows = await outbox.records()
+    expect(rows.filter(({ status }) => status !== 'DONE')).toMatchObject([
+      { eventId: 'e3', status: 'DEAD', lastError: 'relay: Error: total is missing' },
+    ])
+  })
+
+  it('fails only the events that a publisher names in a NotConfirmedError', async () => {
+    const outbox = createTestOutbox({ retry: { maxAttempts: 1 } })
+    const batches: number[] = []
+    const publisher: EventPublisher = {
+      publish: () => Promise.reject(new Error('not called')),
+      publishAll: async (events) => {
+        batches.push(events.length)
+        throw new NotConfirmedError('The broker', [{ eventId: 'e3', error: new Error('too large') }])
+      },
+    }
+    outbox.relay(publisher)
+    await publish(outbox, upTo(10))
+    await outbox.drain()
+    expect(batches).toEqual([10])
+    const rows = await outbox.records()
+    expect(rows.filter(({ status }) => status !== 'DONE')).toMatchObject([
+      { eventId: 'e3', status: 'DEAD', lastError: 'relay: Error: too large' },
+    ])
+  })
+
+  it('does not take a missing answer of a bus for a confirmation', async () => {
+    const outbox = createTestOutbox({ retry: { maxAttempts: 1 } })
+    const broker = new Broker()
+    broker.send = async () => [null, undefined]
+    outbox.relay(broker)
+    await publish(outbox, upTo(3))
+    await outbox.drain()
+    const rows = await outbox.records()
+    expect(rows.map(({ status }) => status)).toEqual(['DONE', 'DEAD', 'DEAD'])
+    expect(rows[2]?.lastError).toMatch(/^relay: AftercommitError: The bus gave no answer for the event\./)
+  })
+
+  it('fails only the event whose stored metadata cannot carry the trace of the relay', async () => {
+    const tracer: Tracer = {
+      start: () => ({
+        context: { traceparent: '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01' },
+        run: (work) => work(),
+        end: () => {},
+      }),
+    }
+    const relay = new Relay(new InMemoryEventBus(), systemClock, silentLogger, {
+      ...{ name: 'relay', tracer, redact: undefined },
+    })
+    const good = EventEnvelope.create({ eventType: 'order.placed' })
+    const { eventType, aggregateType, version, occurredAtMs, payloadText, payloadSize } = good
+    const bad = EventEnvelope.fromStored({
+      ...{ eventId: 'bad', eventType, aggregateType, version, occurredAtMs, payloadText, payloadSize },
+      ...{ aggregateId: null, tenantId: null, orderingKey: null, payloadBytes: null, headers: null },
+      metadata: { userId: 5 } as never,
+    })
+    const context = { signal: new AbortController().signal, attempts: [1, 1, 1] }
+    expect(await relay.handle([good, bad, good.withUserId('u-1')], context)).toEqual([null, null, null])
   })
 
   it('waits while the broker is down: nothing is counted, nothing dies, memory holds a bounded number', async () => {

@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest'
 import { PaperTransport } from '../../test/support/paper-transport.js'
 import { EventEnvelope } from '../core/envelope.js'
 import { BrokerUnavailableError, NotConfirmedError } from '../core/errors.js'
+import type { StoredEvent } from '../core/stored-event.js'
 import { silentLogger } from '../observe/logger.js'
 import { VirtualClock } from '../testing/virtual-clock.js'
 import { BrokerBus } from './broker-bus.js'
@@ -12,6 +13,16 @@ function world(options: BusOptions = {}) {
   const clock = new VirtualClock()
   const bus = new BrokerBus(transport, busSettingsOf({ logger: silentLogger, clock, ...options }))
   return { transport, clock, bus }
+}
+
+/** An event as a writer of plain SQL could have stored it. */
+function stored(eventId: string, fields: Record<string, unknown>): EventEnvelope {
+  return EventEnvelope.fromStored({
+    ...{ eventId, eventType: 'order.placed', aggregateType: 'order', aggregateId: null, tenantId: null },
+    ...{ orderingKey: null, version: 1, payloadText: '{}', payloadBytes: null, payloadSize: 2 },
+    ...{ headers: null, metadata: null, occurredAtMs: 0 },
+    ...fields,
+  } as StoredEvent)
 }
 
 const event = (eventId: string) => EventEnvelope.create({ eventType: 'order.placed', eventId })
@@ -49,6 +60,64 @@ describe('publishing to a broker', () => {
     }
     const answers = await bus.send([event('a'), event('b')])
     expect(answers.every((answer) => answer instanceof BrokerUnavailableError)).toBe(true)
+  })
+
+  it('fails an event that cannot be converted to a message alone, and sends the others', async () => {
+    const { transport, bus } = world()
+    const bad = {
+      'a user id that is a number': { metadata: { userId: 5 } },
+      'a correlation id that is an object': { metadata: { correlationId: { a: 1 } } },
+      'an infinite time': { occurredAtMs: Number.NEGATIVE_INFINITY },
+      'no time': { occurredAtMs: Number.NaN },
+      'an ordering key that is a number': { orderingKey: 7 },
+      'a type that is a number': { eventType: 5 },
+    }
+    for (const [name, fields] of Object.entries(bad)) {
+      transport.sent.length = 0
+      const answers = await bus.send([event('a'), stored('bad', fields), event('b')])
+      expect(answers, name).toEqual([null, expect.objectContaining({ code: 'INVALID_EVENT' }), null])
+      expect(
+        transport.sent.map(({ id }) => id),
+        name,
+      ).toEqual(['a', 'b'])
+    }
+  })
+
+  it('asks no broker when no event can be converted', async () => {
+    const { transport, bus } = world()
+    transport.isDown = true
+    transport.send = async () => {
+      throw new Error('not called')
+    }
+    const answers = await bus.send([stored('a', { metadata: { userId: 5 } })])
+    expect(answers).toEqual([expect.objectContaining({ code: 'INVALID_EVENT' })])
+  })
+
+  it('finds the message for which a client fails as a whole, and sends the others once, in order', async () => {
+    const { transport, bus } = world()
+    const confirmed: string[] = []
+    transport.send = async (messages) => {
+      if (messages.some(({ id }) => id === 'e13')) throw new TypeError('cannot encode')
+      confirmed.push(...messages.map(({ id }) => id))
+      return messages.map(() => null)
+    }
+    const ids = Array.from({ length: 40 }, (_, n) => `e${n}`)
+    const answers = await bus.send(ids.map(event))
+    expect(answers.flatMap((answer, at) => (answer === null ? [] : [ids[at]]))).toEqual(['e13'])
+    expect(answers[13]).toMatchObject({ message: 'cannot encode' })
+    expect(confirmed).toEqual(ids.filter((id) => id !== 'e13'))
+  })
+
+  it('does not send the rest of a batch after an outage that begins meanwhile', async () => {
+    const { transport, bus } = world()
+    const sends: number[] = []
+    transport.send = async (messages) => {
+      sends.push(messages.length)
+      throw new Error(sends.length < 2 ? 'something' : 'connection lost')
+    }
+    const answers = await bus.send(['a', 'b', 'c', 'd'].map(event))
+    expect(answers.every((answer) => answer instanceof BrokerUnavailableError)).toBe(true)
+    expect(sends).toEqual([4, 2])
   })
 
   it('does not wait for a confirm for ever', async () => {

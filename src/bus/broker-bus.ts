@@ -206,16 +206,32 @@ export class BrokerBus implements EventBus, ConfirmingPublisher, AsyncDisposable
     events: readonly EventEnvelope[],
   ): Promise<readonly (unknown | null)[]> {
     let answers: readonly (unknown | null)[]
+    let isRejected = false
     try {
       answers = await this.#inTime(this.#transport.send(messages), 'has not confirmed in time')
     } catch (error) {
       answers = messages.map(() => error)
+      isRejected = true
     }
     const errors = new Set(answers.filter((answer) => answer !== null))
     // Some clients put the whole command into their errors, and so the payload.
     hideValuesOf(errors, events)
     const isDown = await this.#isDown([...errors])
+    // The error does not say which message is the reason.
+    if (isRejected && !isDown && messages.length > 1) return this.#sendHalves(messages, events)
     return answers.map((answer) => (answer === null || !isDown ? answer : this.#unavailable(answer)))
+  }
+
+  async #sendHalves(
+    messages: readonly OutgoingMessage[],
+    events: readonly EventEnvelope[],
+  ): Promise<readonly (unknown | null)[]> {
+    const middle = Math.ceil(messages.length / 2)
+    const answers = await this.#sendMessages(messages.slice(0, middle), events)
+    const rest = messages.slice(middle)
+    // After an outage the rest would overtake what comes again.
+    const down = answers.find((answer) => isA(answer, BrokerUnavailableError))
+    return [...answers, ...(down ? rest.map(() => down) : await this.#sendMessages(rest, events))]
   }
 
   /** An error that nobody knows is the message's fault when the broker works. */

@@ -8,7 +8,8 @@ import { fixedDelay } from '../core/backoff.js'
 import { defineEvent } from '../core/define-event.js'
 import { type EnvelopeInit, EventEnvelope } from '../core/envelope.js'
 import { RetryAfter } from '../core/errors.js'
-import { silentLogger } from '../observe/logger.js'
+import { type Logger, silentLogger } from '../observe/logger.js'
+import { HOSTILE_VALUES } from '../testing/hostile-values.js'
 import { VirtualClock } from '../testing/virtual-clock.js'
 import { BrokerBus } from './broker-bus.js'
 import { messageOf } from './message.js'
@@ -76,6 +77,70 @@ describe('the log of a consumer', () => {
       },
     ])
     await stopped(bus, clock)
+  })
+})
+
+describe('the stop of a consumer', () => {
+  it('logs one warning per handler that still runs after the drain timeout, and releases the messages', async () => {
+    const logger = recordingLogger()
+    const run = gate()
+    onTestFinished(run.open)
+    const { deliver, bus, clock, transport } = await world(
+      ({ eventId }) => (eventId === 'quick' ? undefined : run.opened),
+      { logger, drainTimeoutMs: 1_000 },
+    )
+    deliver({ eventId: 'slow 1', metadata: { correlationId: 'c-1' } })
+    deliver({ eventId: 'slow 2' })
+    deliver({ eventId: 'quick' })
+    await turns(50)
+    await stopped(bus, clock)
+    const message = 'handler still running after the drain timeout, message released'
+    const event = { event_type: 'order.placed', handler: 'work', attempt: 1 }
+    expect(logger.lines.filter(({ level }) => level === 'warn')).toEqual([
+      { level: 'warn', message, fields: { event_id: 'slow 1', correlation_id: 'c-1', ...event } },
+      { level: 'warn', message, fields: { event_id: 'slow 2', ...event } },
+    ])
+    expect(transport.released).toHaveLength(2)
+  })
+})
+
+describe('a consumer whose hooks are hostile', () => {
+  const manners: Record<string, (make: () => unknown) => () => unknown> = {
+    throws: (make) => () => {
+      throw make()
+    },
+    returns: (make) => make,
+    'rejects with': (make) => () => Promise.reject(make()),
+  }
+  it.each(Object.entries(manners))('handles all messages when a hook %s any value', async (_, manner) => {
+    const unhandled: unknown[] = []
+    const noteUnhandled = (reason: unknown) => void unhandled.push(reason)
+    process.on('unhandledRejection', noteUnhandled)
+    onTestFinished(() => void process.off('unhandledRejection', noteUnhandled))
+    for (const [name, make] of Object.entries(HOSTILE_VALUES)) {
+      const act = manner(make)
+      const seen = new Set<string>()
+      const fails = ({ eventId }: EventEnvelope) => {
+        if (seen.has(eventId)) return
+        seen.add(eventId)
+        throw new Error('not yet')
+      }
+      const { deliver, bus, clock, transport } = await world(fails, {
+        concurrency: 1,
+        retry: { maxAttempts: 3, policy: { delayMs: act as () => number } },
+        redact: act as () => string,
+        logger: { debug: act, info: act, warn: act, error: act } as unknown as Logger,
+        tracer: { start: act as () => undefined },
+      })
+      for (let n = 0; n < 3; n++) deliver({ eventId: `e${n}` })
+      for (let round = 0; round < 3; round++) {
+        await turns(50)
+        await clock.advance(60_000)
+      }
+      expect(transport.acked.flat(), name).toHaveLength(3)
+      await stopped(bus, clock)
+    }
+    expect(unhandled).toEqual([])
   })
 })
 

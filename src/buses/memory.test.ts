@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { z } from 'zod'
-import { HOSTILE_VALUES } from '../../test/support/hostile-values.js'
+import { HOSTILE_VALUES } from '../testing/hostile-values.js'
 import type { EventHandler } from '../bus.js'
 import { defineEvent } from '../core/define-event.js'
 import type { EventEnvelope } from '../core/envelope.js'

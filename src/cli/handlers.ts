@@ -2,7 +2,7 @@ import fs from 'node:fs'
 import path from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { AftercommitError } from '../core/errors.js'
-import { describeError } from '../core/unknown.js'
+import { describeError, read } from '../core/unknown.js'
 import type { Outbox } from '../outbox.js'
 import { UsageError } from './errors.js'
 
@@ -59,7 +59,7 @@ function failed(what: string, error: unknown): AftercommitError {
 }
 
 function isUnknownExtension(error: unknown): boolean {
-  return error instanceof Error && 'code' in error && error.code === 'ERR_UNKNOWN_FILE_EXTENSION'
+  return read(error, 'code') === 'ERR_UNKNOWN_FILE_EXTENSION'
 }
 
 function cannotLoad(file: string): UsageError {

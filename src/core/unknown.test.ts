@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { HOSTILE_VALUES } from '../../test/support/hostile-values.js'
+import { HOSTILE_VALUES } from '../testing/hostile-values.js'
 import { causesOf, describeError, ignoreRejection, isA, isThenable, read, settled } from './unknown.js'
 
 const values = Object.entries(HOSTILE_VALUES)

@@ -21,6 +21,8 @@ interface World {
   readonly rows: Map<string, EventStatusName>
   /** How many deliveries the process holds. */
   held: number
+  /** What a written outcome triggers. */
+  onSettled: (eventId: string) => void
   add(from: number, to: number): void
 }
 
@@ -52,16 +54,41 @@ function world(write: Write = () => {}): World {
         return new Set(batch.filter((id) => !(lost instanceof Set) || !lost.has(id)))
       },
     },
-    onSettled: (_, settlement, settled) => void outcomes.push({ id: settlement.eventId, settled }),
+    onSettled: (_, settlement, settled) => {
+      outcomes.push({ id: settlement.eventId, settled })
+      made.onSettled(settlement.eventId)
+    },
   })
   const add = (from: number, to: number) => {
     for (let n = from; n < to; n++) settler.add(done(n), null)
   }
-  const made: World = { settler, clock, log, batches, outcomes, rows, held: Number.POSITIVE_INFINITY, add }
+  const made: World = {
+    ...{ settler, clock, log, batches, outcomes, rows, held: Number.POSITIVE_INFINITY, add },
+    onSettled: () => {},
+  }
   return made
 }
 
 describe('Settler: batches', () => {
+  it('reports all outcomes of a batch when what one of them triggers throws', async () => {
+    const made = world()
+    made.onSettled = (eventId) => {
+      if (eventId === 'e1') throw new Error('broken')
+    }
+    made.add(0, 3)
+    await made.clock.advance(10)
+    made.add(3, 4)
+    await made.clock.advance(10)
+    expect(made.outcomes.map(({ id }) => id)).toEqual(ids(0, 4))
+    expect(made.log.lines).toMatchObject([
+      {
+        level: 'error',
+        message: 'unexpected error after an outcome was written',
+        fields: { event_id: 'e1', error_message: 'broken' },
+      },
+    ])
+  })
+
   it('never writes two outcomes of one event with one statement: the answer could not tell them apart', async () => {
     const { settler, clock, batches, outcomes } = world((_, call) =>
       call === 0 ? new Set(['e1']) : undefined,

@@ -287,7 +287,12 @@ export class Settler {
 
   #report(batch: readonly Entry[], settled: ReadonlySet<string>): void {
     for (const { settlement, delivery } of batch) {
-      this.#options.onSettled(delivery, settlement, settled.has(settlement.eventId))
+      try {
+        this.#options.onSettled(delivery, settlement, settled.has(settlement.eventId))
+      } catch (error) {
+        const fields = { event_id: settlement.eventId, ...errorFields(error) }
+        this.#options.logger.error(fields, 'unexpected error after an outcome was written')
+      }
     }
     if (!this.full) {
       const waiting = this.#waiting

@@ -9,6 +9,7 @@ import {
 } from '@nestjs/core'
 import { InvalidSettingError } from '../core/errors.js'
 import { readSettings } from '../core/settings.js'
+import { isA } from '../core/unknown.js'
 import type { HandlerFunction } from '../handler.js'
 import type { OutboxOptions } from '../outbox/settings.js'
 import { createOutbox, Outbox } from '../outbox.js'
@@ -135,7 +136,7 @@ class Lifecycle {
 
   onModuleInit(): void {
     const wrappers = [...this.#discovery.getProviders(), ...this.#discovery.getControllers()]
-    const names = wrappers.flatMap(({ instance }) => (instance instanceof Lifecycle ? [instance.name] : []))
+    const names = wrappers.flatMap(({ instance }) => (isA(instance, Lifecycle) ? [instance.name] : []))
     if (names.filter((name) => name === this.name).length > 1) {
       const which = this.name === undefined ? 'no name' : `the name '${this.name}'`
       throw new InvalidSettingError('name', `two outboxes have ${which}; give each a name of its own`)

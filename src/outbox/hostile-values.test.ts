@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
-import { HOSTILE_VALUES } from '../../test/support/hostile-values.js'
+import { HOSTILE_VALUES } from '../testing/hostile-values.js'
 import { turns } from '../../test/support/machinery-world.js'
 import { fixedDelay } from '../core/backoff.js'
 import { defineEvent } from '../core/define-event.js'

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { HOSTILE_VALUES } from '../../test/support/hostile-values.js'
+import { HOSTILE_VALUES } from '../testing/hostile-values.js'
 import { patient } from '../core/backoff.js'
 import { InvalidSettingError } from '../core/errors.js'
 import type { Interceptor } from '../dispatcher/interceptor.js'

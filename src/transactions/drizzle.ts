@@ -1,6 +1,7 @@
 // entry: aftercommit/drizzle
 import { oneAtATime } from '../ambient.js'
 import { AftercommitError } from '../core/errors.js'
+import { causesOf, read } from '../core/unknown.js'
 import type { HostedTransactions, SqlRow, SqlValue, TransactionHost, TransactionsOf } from '../transaction.js'
 
 /** A database of Drizzle's, whatever the driver. */
@@ -156,8 +157,10 @@ async function patiently<T>(attempt: () => T | Promise<T>, mayRepeat = async () 
 }
 
 function isBusy(error: unknown): boolean {
-  const { code, cause } = Object(error) as { readonly code?: unknown; readonly cause?: unknown }
-  return String(code).startsWith('SQLITE_BUSY') || (cause !== undefined && isBusy(cause))
+  return causesOf(error).some((cause) => {
+    const code = read(cause, 'code')
+    return typeof code === 'string' && code.startsWith('SQLITE_BUSY')
+  })
 }
 
 function begin(db: Synchronous, behavior: string): void {

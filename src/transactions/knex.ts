@@ -30,12 +30,17 @@ export function knexTransactions<Db extends KnexInstance>(
   return outbox.transactionsOf({
     source: knex,
     // What Knex answers is thenable, and no promise.
-    transaction: async (body, config) => knex.transaction(body, config),
+    transaction: async (body, config) => knex.transaction((trx) => body(trx).catch(rethrow), config),
     async query(trx, sql, params) {
       const result = await (trx as unknown as Handle).raw(...withQuestionMarks(sql, params))
       return GIVES_ROWS.test(sql) ? rowsOf(result) : []
     },
   })
+}
+
+/** A transaction of Knex resolves after the rollback when the body throws `undefined`, as if it was committed. */
+function rethrow(error: unknown): never {
+  throw error === undefined ? new Error('undefined was thrown in a transaction of Knex') : error
 }
 
 /** Clients answer other statements in many ways. */

@@ -1,5 +1,6 @@
 // entry: aftercommit/prisma
 import { AftercommitError } from '../core/errors.js'
+import { isA, read } from '../core/unknown.js'
 import type { HostedTransactions, SqlRow, SqlValue, TransactionsOf } from '../transaction.js'
 
 /** A PrismaClient, extended or not. */
@@ -82,18 +83,15 @@ interface Report {
 
 /** In the error of a statement it is hidden, in that of a COMMIT it is the cause. */
 function reportOf(error: unknown): Report | undefined {
-  const { meta, cause } = (error ?? {}) as {
-    readonly meta?: { readonly driverAdapterError?: { readonly cause?: unknown } }
-    readonly cause?: unknown
-  }
-  const report = (meta?.driverAdapterError?.cause ?? cause) as Partial<Report> | undefined
-  return typeof report?.originalCode === 'string' ? (report as Report) : undefined
+  const ofStatement = read(read(read(error, 'meta'), 'driverAdapterError'), 'cause')
+  const report = ofStatement ?? read(error, 'cause')
+  return typeof read(report, 'originalCode') === 'string' ? (report as Report) : undefined
 }
 
 /** Adds to the report what the stores look for, in the words of each driver, and makes it the cause of the error. */
 function explain(error: unknown): never {
   const report = reportOf(error)
-  if (report && error instanceof Error) {
+  if (report && isA(error, Error)) {
     const { originalCode: code, originalMessage: message, state: sqlState = '' } = report
     const number = Number(code)
     const words = { code, severity: 'ERROR', errno: number, sqlState, errcode: number, message }

@@ -9,11 +9,14 @@ import {
   type BatchContext,
   createOutbox,
   defineEvent,
+  type EventBus,
   type EventEnvelope,
+  type EventHandler,
   type EventId,
   type EventPublisher,
   type EventRecord,
   type EventStore,
+  type EventSubscriber,
   exponentialBackoff,
   type HandlerContext,
   type Outbox,
@@ -22,7 +25,7 @@ import {
 } from '../../src/index.js'
 import { type MemoryClient, memoryStore } from '../../src/stores/memory/index.js'
 import { postgresStore } from '../../src/stores/postgres/index.js'
-import { createTestOutbox } from '../../src/testing/index.js'
+import { createTestOutbox, InMemoryEventBus, type TestOutbox } from '../../src/testing/index.js'
 
 interface Order {
   orderId: string
@@ -46,6 +49,7 @@ const Plain = defineEvent<Order>('plain')
 const Annotated = defineEvent(Events.Placed, { aggregateId: (p: Order) => p.orderId })
 
 declare const outbox: Outbox<MemoryClient>
+const audit: EventHandler = { name: 'audit', handle: () => {} }
 declare const pool: pg.Pool
 declare const sql: postgres.Sql
 declare const pglite: PGlite
@@ -317,6 +321,35 @@ describe('publishing', () => {
 })
 
 describe('an outbox', () => {
+  it('is an EventBus: a module that registers through the port takes it', () => {
+    expectTypeOf<Outbox<pg.PoolClient>>().toExtend<EventBus>()
+    expectTypeOf<Outbox>().toExtend<EventSubscriber>()
+    expectTypeOf<TestOutbox>().toExtend<EventBus>()
+    expectTypeOf<InMemoryEventBus>().toExtend<EventBus>()
+    const register = (bus: EventSubscriber) => bus.subscribeAll([Plain, 'legacy.thing'], audit)
+    register(outbox)
+    register(createTestOutbox())
+    register(new InMemoryEventBus())
+    class Booking implements EventHandler<Order> {
+      readonly name = 'book'
+      handle(event: EventEnvelope<Order>) {
+        return event.payload.total
+      }
+    }
+    outbox.subscribe(Plain, new Booking())
+    outbox.subscribe(Zod, {
+      name: 'note',
+      handle: (event) => expectTypeOf(event.payload.placedAt).toEqualTypeOf<Date>(),
+    })
+    expectTypeOf(outbox.subscribe(Plain, audit)).toEqualTypeOf<void>()
+    // @ts-expect-error another payload
+    outbox.subscribe(Zod, new Booking())
+    // @ts-expect-error a function has no name that could be kept
+    outbox.subscribe(Plain, () => {})
+    // @ts-expect-error no name
+    outbox.subscribe(Plain, { handle: () => {} })
+  })
+
   it('is an EventPublisher, and so is a transaction: use cases depend on the port', () => {
     expectTypeOf<Outbox<pg.PoolClient>>().toExtend<EventPublisher>()
     expectTypeOf<Outbox>().toExtend<EventPublisher>()

@@ -1,5 +1,6 @@
 import { AftercommitError } from '../../core/errors.js'
 import { hideValues } from '../../core/hide-values.js'
+import { read } from '../../core/unknown.js'
 
 type Listener = (...args: never[]) => void
 type Callback = (error: unknown, result: unknown) => void
@@ -102,8 +103,7 @@ interface ServerError {
 
 /** True when the server itself reported the error. */
 export function isServerError(error: unknown): error is ServerError {
-  const { errno, sqlState } = (error ?? {}) as Partial<ServerError>
-  return typeof errno === 'number' && typeof sqlState === 'string'
+  return typeof read(error, 'errno') === 'number' && typeof read(error, 'sqlState') === 'string'
 }
 
 /** Shutting down, killed, thrown out for idling, packet too large: the connection goes with the error. */

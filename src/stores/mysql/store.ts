@@ -7,6 +7,7 @@ import {
   TransactionEndedError,
   TransactionRolledBackError,
 } from '../../core/errors.js'
+import { isA } from '../../core/unknown.js'
 import type { Limits } from '../../diagnosis.js'
 import type {
   AppendOptions,
@@ -196,7 +197,7 @@ export class MysqlStore<Client> implements EventStore<Client> {
   /** Asked before the commit: who finds the transaction ended by then does not know what became of it. */
   async findPresent(client: Client, eventIds: readonly string[]): Promise<ReadonlyMap<string, number>> {
     const query = await this.#on(client).catch((error) => {
-      throw error instanceof TransactionEndedError ? new CommitUnknownError(error) : error
+      throw isA(error, TransactionEndedError) ? new CommitUnknownError(error) : error
     })
     const present = await appending.findPresent(this.#sql.append, query, eventIds)
     if (!(client instanceof HostedClient) || (eventIds.length > 0 && present.size === eventIds.length))

@@ -4,6 +4,7 @@ import {
   TransactionEndedError,
   TransactionRolledBackError,
 } from '../../core/errors.js'
+import { isA } from '../../core/unknown.js'
 import type { TransactionSession } from '../../transaction.js'
 import {
   type CoreConnection,
@@ -164,7 +165,7 @@ export class ManagedTransaction {
     try {
       await this.ensure()
     } catch (error) {
-      throw error instanceof TransactionEndedError ? new CommitUnknownError(error) : error
+      throw isA(error, TransactionEndedError) ? new CommitUnknownError(error) : error
     }
   }
 

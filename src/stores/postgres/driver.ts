@@ -1,5 +1,5 @@
 import { AftercommitError, TransactionRolledBackError } from '../../core/errors.js'
-import { causesOf } from '../../core/unknown.js'
+import { causesOf, isA, read } from '../../core/unknown.js'
 import type { TransactionSession } from '../../transaction.js'
 
 /** A statement with bound parameters. Prepared under a name derived from its text, where the driver can. */
@@ -122,12 +122,7 @@ function hash(text: string, seed: number): string {
 
 /** True when the server itself reported the error, so that the transaction's fate is known. */
 export function isServerError(error: unknown): error is { code: string; severity: string } {
-  return (
-    typeof error === 'object' &&
-    error !== null &&
-    typeof (error as { severity?: unknown }).severity === 'string' &&
-    typeof (error as { code?: unknown }).code === 'string'
-  )
+  return typeof read(error, 'severity') === 'string' && typeof read(error, 'code') === 'string'
 }
 
 /** A statement before this one has failed, and nothing but a rollback is left. */
@@ -137,9 +132,7 @@ export function isFailedTransaction(error: unknown): boolean {
 
 /** That failure, or an error that was made of it: what a statement meets after the one that really failed. */
 export function isAftermath(error: unknown): boolean {
-  return causesOf(error).some(
-    (cause) => isFailedTransaction(cause) || cause instanceof TransactionRolledBackError,
-  )
+  return causesOf(error).some((cause) => isFailedTransaction(cause) || isA(cause, TransactionRolledBackError))
 }
 
 /**

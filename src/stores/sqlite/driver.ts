@@ -1,4 +1,4 @@
-import { causesOf } from '../../core/unknown.js'
+import { causesOf, describeError, isA, read } from '../../core/unknown.js'
 
 /** The part of a prepared statement that is used, of better-sqlite3, libsql and node:sqlite alike. */
 export interface SqliteStatement {
@@ -149,19 +149,18 @@ export function isDiskFailure(error: unknown): boolean {
 /** What SQLite itself reported, perhaps wrapped in an error of an ORM; undefined when it is somebody else's error. */
 export function sqliteErrorIn(error: unknown): unknown {
   return causesOf(error).find((cause) => {
-    const { code, errcode } = cause as { code?: unknown; errcode?: unknown }
+    const [code, errcode] = [read(cause, 'code'), read(cause, 'errcode')]
     return typeof errcode === 'number' || (typeof code === 'string' && code.startsWith('SQLITE_'))
   })
 }
 
 /** better-sqlite3 and libsql name the code, node:sqlite numbers it; its extensions are in the higher bits. */
 export function hasCode(error: unknown, primary: number, name: string): boolean {
-  if (typeof error !== 'object' || error === null) return false
-  const { code, errcode } = error as { code?: unknown; errcode?: unknown }
+  const [code, errcode] = [read(error, 'code'), read(error, 'errcode')]
   if (typeof errcode === 'number') return (errcode & 0xff) === primary
   return typeof code === 'string' && (code === name || code.startsWith(`${name}_`))
 }
 
 function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : ''
+  return isA(error, Error) ? describeError(error).message : ''
 }

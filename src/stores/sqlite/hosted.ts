@@ -1,5 +1,5 @@
 import { StoreNotMigratedError, TransactionEndedError } from '../../core/errors.js'
-import { causesOf } from '../../core/unknown.js'
+import { causesOf, describeError, isA, read } from '../../core/unknown.js'
 import type { HostedClient, SqlValue } from '../../transaction.js'
 import type { Params, Row } from './driver.js'
 
@@ -41,7 +41,7 @@ export async function isOpen(client: HostedClient): Promise<boolean> {
     await client.query('BEGIN', [])
   } catch (error) {
     if (messages(error).some((text) => text.includes('within a transaction'))) return true
-    if (error instanceof TransactionEndedError || isClosed(error)) return false
+    if (isA(error, TransactionEndedError) || isClosed(error)) return false
     throw error
   }
   await client.query('ROLLBACK', [])
@@ -49,14 +49,12 @@ export async function isOpen(client: HostedClient): Promise<boolean> {
 }
 
 function isClosed(error: unknown): boolean {
-  return (
-    (error as { code?: unknown } | null)?.code === 'TRANSACTION_CLOSED' ||
-    /transaction is closed/i.test(String(error))
-  )
+  const { message } = describeError(error)
+  return read(error, 'code') === 'TRANSACTION_CLOSED' || /transaction is closed/i.test(message)
 }
 
 function messages(error: unknown): string[] {
-  return causesOf(error).map((cause) => String((cause as { message?: unknown }).message))
+  return causesOf(error).map((cause) => describeError(cause).message)
 }
 
 /** What all ORMs bind in the same way. */

@@ -5,6 +5,7 @@ import {
   TransactionEndedError,
   TransactionRolledBackError,
 } from '../../core/errors.js'
+import { isA } from '../../core/unknown.js'
 import type { Limits } from '../../diagnosis.js'
 import type {
   AppendOptions,
@@ -147,7 +148,7 @@ export class SqliteStore<Client extends SqliteDatabase> implements EventStore<Cl
     const isInside = await isOpen(client)
     const statements = hostedStatements(client, this.#names.table)
     const present = await appending.findPresent(this.#sql.append, statements, eventIds).catch((error) => {
-      throw error instanceof TransactionEndedError ? new CommitUnknownError(error) : error
+      throw isA(error, TransactionEndedError) ? new CommitUnknownError(error) : error
     })
     if (isInside) return present
     if (eventIds.length > 0 && present.size === 0) throw new TransactionRolledBackError()

@@ -1,4 +1,7 @@
 import assert from 'node:assert/strict'
+import { RetryAfter, Unrecoverable } from '../../core/errors.js'
+import { isA } from '../../core/unknown.js'
+import { HOSTILE_VALUES } from '../hostile-values.js'
 import { event } from './fixtures.js'
 import { group, hasCode, note } from './harness.js'
 import type { Theme } from './suite.js'
@@ -34,6 +37,44 @@ export const handlers: Theme = {
       assert.deepEqual(seen(several), ['order.paid', 'order.placed'])
       assert.deepEqual(seen(below), ['order.line.added', 'order.paid', 'order.placed'])
     })
+
+    test(
+      'handlers that throw or return values that cannot be inspected cost neither a message nor the consumer',
+      async (h) => {
+        const makes = Object.values(HOSTILE_VALUES)
+        const calls = new Map<string, number>()
+        const bus = await h.bus({ group: group(), concurrency: 2 })
+        bus.subscribe('*', {
+          name: 'hostile',
+          handle: ({ eventId }) => {
+            const count = (calls.get(eventId) ?? 0) + 1
+            calls.set(eventId, count)
+            const [manner, at] = eventId.split(' ')
+            const make = makes[Number(at)]
+            if (count > 1 || make === undefined) return undefined
+            if (manner === 'returns') return make()
+            if (manner === 'rejects') return Promise.reject(make())
+            throw make()
+          },
+        })
+        await bus.start?.()
+        const ids = ['throws', 'rejects', 'returns'].flatMap((manner) =>
+          makes.map((_, at) => `${manner} ${at}`),
+        )
+        await bus.publishAll([...ids, 'last'].map((eventId) => event({ eventId })))
+        // Not at once, or not at all.
+        const isLater = (value: unknown) => isA(value, RetryAfter) || isA(value, Unrecoverable)
+        const isAgain = (id: string) => {
+          const [manner, at] = id.split(' ')
+          return manner !== 'returns' && !isLater(makes[Number(at)]?.())
+        }
+        await h.until('all were called, and those that failed were called again', () =>
+          ids.every((id) => (calls.get(id) ?? 0) >= (isAgain(id) ? 2 : 1)),
+        )
+        await h.until('the last one was called', () => calls.has('last'))
+      },
+      'groups',
+    )
 
     test('what nobody handles is passed over', async (h) => {
       const got = note()

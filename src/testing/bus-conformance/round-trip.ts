@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
+import type { ConfirmingPublisher } from '../../bus.js'
 import { defineEvent } from '../../core/define-event.js'
-import type { EventEnvelope } from '../../core/envelope.js'
+import { EventEnvelope } from '../../core/envelope.js'
 import { EVERY_FIELD, ODD_PAYLOADS, ODD_TIMES } from '../odd-values.js'
 import { event } from './fixtures.js'
 import { group, type Harness, note } from './harness.js'
@@ -20,11 +21,45 @@ async function comeBackEqual(h: Harness, sent: readonly EventEnvelope[]): Promis
   }
 }
 
+/** An event as a writer of plain SQL could have stored it. */
+function stored(fields: object): EventEnvelope {
+  const { eventId, eventType, aggregateType, version, occurredAtMs, payloadText, payloadSize } = event()
+  return EventEnvelope.fromStored({
+    ...{ eventId, eventType, aggregateType, version, occurredAtMs, payloadText, payloadSize },
+    ...{
+      aggregateId: null,
+      tenantId: null,
+      orderingKey: null,
+      payloadBytes: null,
+      headers: null,
+      metadata: null,
+    },
+    ...fields,
+  })
+}
+
 export const roundTrip: Theme = {
   name: 'round trip',
   define(test) {
     test('every field of the envelope comes back, and absent ones stay absent', (h) =>
       comeBackEqual(h, [event(EVERY_FIELD), event()]))
+
+    test(
+      'an event that cannot be converted to a message fails alone',
+      async (h) => {
+        const got = note()
+        const bus = await h.consumer({ group: group() }, got)
+        const { send } = bus as Partial<ConfirmingPublisher>
+        const bad = [{ metadata: { userId: 5 } }, { occurredAtMs: Number.NaN }, { tenantId: {} }].map(stored)
+        const answers = await send?.call(bus, [event(), ...bad, event()])
+        assert.deepEqual(
+          answers?.map((answer) => (answer === null ? null : (answer as { code?: unknown }).code)),
+          [null, 'INVALID_EVENT', 'INVALID_EVENT', 'INVALID_EVENT', null],
+        )
+        await h.until('the others have come', () => got.events.length === 2)
+      },
+      'groups',
+    )
 
     test('odd payloads come back', (h) =>
       comeBackEqual(

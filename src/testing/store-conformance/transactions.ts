@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import { AftercommitError } from '../../core/errors.js'
+import { HOSTILE_VALUES } from '../hostile-values.js'
 import { event, gate } from './fixtures.js'
 import type { Theme } from './suite.js'
 
@@ -16,6 +17,16 @@ const NO_CLIENTS: Readonly<Record<string, () => unknown>> = {
     revoke()
     return proxy
   },
+}
+
+/** Compares by identity: `assert.rejects` would inspect the value. */
+async function assertRejectsWith(result: Promise<unknown>, value: unknown, name: string): Promise<void> {
+  const thrown = await result.then(
+    () => null,
+    (error: unknown) => ({ error }),
+  )
+  assert.ok(thrown, `${name}: it did not reject`)
+  assert.ok(Object.is(thrown.error, value), `${name}: it rejected with another value`)
 }
 
 export const transactions: Theme = {
@@ -47,6 +58,39 @@ export const transactions: Theme = {
     test('a thrown value that is no error comes through as it is', async (h) => {
       const result = h.store.transaction(() => Promise.reject('just text'))
       await assert.rejects(result, (thrown) => thrown === 'just text')
+    })
+
+    test('a body that throws a value that cannot be inspected is rolled back, and rejects with this value', async (h) => {
+      for (const [name, make] of Object.entries(HOSTILE_VALUES)) {
+        const value = make()
+        const result = h.store.transaction(async ({ client }) => {
+          await h.appendIn(client, [{}])
+          throw value
+        })
+        await assertRejectsWith(result, value, name)
+      }
+      assert.deepEqual(await h.store.list({}), [])
+      await h.appendFree(1)
+      assert.equal((await h.claim()).length, 1)
+    })
+
+    test('a savepoint whose body throws a value that cannot be inspected is rolled back alone', async (h) => {
+      const kept: string[] = []
+      for (const [name, make] of Object.entries(HOSTILE_VALUES)) {
+        const value = make()
+        const outer = event()
+        kept.push(outer.eventId)
+        await h.store.transaction(async (session) => {
+          await h.appendIn(session.client, [{ event: outer }])
+          const inner = session.savepoint(async ({ client }) => {
+            await h.appendIn(client, [{}])
+            throw value
+          })
+          await assertRejectsWith(inner, value, name)
+        })
+      }
+      const rows = await h.store.list({ limit: 1_000 })
+      assert.deepEqual(rows.map(({ eventId }) => String(eventId)).sort(), kept.sort())
     })
 
     test('the store goes on working after many rollbacks', async (h) => {

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { HOSTILE_VALUES } from '../hostile-values.js'
 import { hasCode } from './harness.js'
 import type { Theme } from './suite.js'
 
@@ -30,6 +31,31 @@ export const failures: Theme = {
       await assert.rejects(result, (error) => error === thrown)
       assert.ok(thrown instanceof Error)
       assert.ok(!(await h.isCommitted(id)))
+      await h.onlyHot()
+    })
+
+    test('a body that throws a value that cannot be inspected is rolled back', async (h) => {
+      await h.start()
+      const ids: string[] = []
+      let rollbacks = 0
+      for (const make of Object.values(HOSTILE_VALUES)) {
+        const id = h.id()
+        ids.push(id)
+        const result = h.transaction(async (tx, scope) => {
+          scope.afterRollback(() => rollbacks++)
+          await h.world.insert(tx, id)
+          await h.publish('never')
+          throw make()
+        })
+        // An ORM that inspects the value rejects with an error of its own.
+        const isRejected = await result.then(
+          () => false,
+          () => true,
+        )
+        assert.ok(isRejected)
+      }
+      assert.equal(rollbacks, ids.length)
+      for (const id of ids) assert.ok(!(await h.isCommitted(id)))
       await h.onlyHot()
     })
 

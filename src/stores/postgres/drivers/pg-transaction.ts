@@ -3,6 +3,7 @@ import {
   TransactionEndedError,
   TransactionRolledBackError,
 } from '../../../core/errors.js'
+import { isA } from '../../../core/unknown.js'
 import type { TransactionSession } from '../../../transaction.js'
 import {
   type DriverSession,
@@ -231,7 +232,7 @@ export class PgTransaction<Client extends PgClient> {
     session.late = {
       hold: (take) => {
         const refused = this.#refusal()
-        if (refused instanceof TransactionEndedError) throw refused
+        if (isA(refused, TransactionEndedError)) throw refused
         this.#held = take
         // What would make a failed transaction usable may be on its way. Statements that pass us by are not seen.
         return refused === null && this.#client.query === this.#watch
@@ -296,7 +297,7 @@ export class PgTransaction<Client extends PgClient> {
       if (error !== null) throw error
       late.answered(rows)
     } catch (error) {
-      const undoable = error instanceof TransactionRolledBackError || refusedCommit(error)
+      const undoable = isA(error, TransactionRolledBackError) || refusedCommit(error)
       if (!this.#failure || !isAftermath(error)) this.#failure = { error: explain(error), undoable }
       throw explain(error)
     }

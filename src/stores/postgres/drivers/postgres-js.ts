@@ -1,4 +1,5 @@
 import { CommitUnknownError } from '../../../core/errors.js'
+import { isA } from '../../../core/unknown.js'
 import type { TransactionSession } from '../../../transaction.js'
 import {
   cannotUseClient,
@@ -119,14 +120,14 @@ export class PostgresJsDriver<Client extends PostgresJsClient> implements Postgr
     let finished = false
     try {
       return (await this.#sql.begin(async (client: Client) => {
-        const result = await body(sessionOf(client))
+        const result = await body(sessionOf(client)).catch(wrap)
         await refuseFailedTransaction((sql) => execute(client, sql))
         finished = true
         return result
       })) as T
     } catch (error) {
       if (finished && !refusedCommit(error)) throw new CommitUnknownError(error)
-      throw error
+      throw unwrapped(error)
     }
   }
 
@@ -157,9 +158,40 @@ function sessionOf<Client extends PostgresJsClient>(client: Client): Transaction
   return {
     client,
     mayHaveLostRows: () => true,
-    savepoint: (body) =>
-      (client as Client & Nesting<Client>).savepoint((inner) => body(sessionOf(inner))) as ReturnType<
-        typeof body
-      >,
+    savepoint: async (body) => {
+      try {
+        return (await (client as Client & Nesting<Client>).savepoint((inner) =>
+          body(sessionOf(inner)).catch(wrap),
+        )) as Awaited<ReturnType<typeof body>>
+      } catch (error) {
+        throw unwrapped(error)
+      }
+    },
   }
+}
+
+/**
+ * Carries a thrown value through postgres.js, which applies `instanceof` to it after the rollback. For a value whose
+ * prototype cannot be read, `instanceof` throws, and postgres.js would reject with its TypeError.
+ */
+class Wrapped extends Error {
+  readonly thrown: unknown
+
+  constructor(thrown: unknown) {
+    super('The body of a transaction threw a value that cannot be inspected.')
+    this.thrown = thrown
+  }
+}
+
+function wrap(error: unknown): never {
+  try {
+    void (error instanceof Error)
+  } catch {
+    throw new Wrapped(error)
+  }
+  throw error
+}
+
+function unwrapped(error: unknown): unknown {
+  return isA(error, Wrapped) ? error.thrown : error
 }

@@ -1,4 +1,4 @@
-import { RetryAfter, Unrecoverable } from '../../src/index.js'
+import { RetryAfter, Unrecoverable } from '../core/errors.js'
 
 const refuse = (): never => {
   throw new Error('the value does not let itself be inspected')
