@@ -311,9 +311,9 @@ export class Dispatcher {
     const { routes, interceptors, onUnroutable } = this.#options
     const { event } = delivery
     if (delivery.invalid !== undefined) {
-      return this.#withoutHandlers(delivery, new InvalidRowError(delivery.invalid), (failures) =>
-        this.#outcomes.dead(delivery, failures, []),
-      )
+      // Interceptors do not see it: there is no envelope that keeps the promises of one.
+      const error = new InvalidRowError(delivery.invalid)
+      return this.#outcomes.dead(delivery, [{ handler: null, error }], [])
     }
     if (delivery.unroutable) {
       const error = new UnroutableEventError(event.eventType)

@@ -71,7 +71,7 @@ with recursive head as (
           array_agg(nth <= $4::int and locked_until is null and ${takeable}) as free
         from (
           select ctid as place, xmin as seen, row_number() over (order by ordering_key, seq) as nth, status, available_at, created_at,
-              locked_until, version, ${SIZED_COLUMNS}
+              locked_until, version, event_type, aggregate_type, ${SIZED_COLUMNS}
             from ${names.events} where ${ORDERED} and ordering_key = k.ordering_key and seq >= k.seq
            order by ordering_key, seq limit ${LOOK_AHEAD}) pending
        where nth <= greatest($4::int, 2) or locked_until is not null) r
