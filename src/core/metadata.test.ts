@@ -62,6 +62,7 @@ describe('trustedMetadata and mergeMetadata', () => {
   it('take what a store has kept, null included', () => {
     expect(trustedMetadata(null)).toBe(EMPTY_METADATA)
     expect(trustedMetadata({ traceId: 't' })).toEqual({ traceId: 't' })
+    for (const odd of ['text', 5, true]) expect(trustedMetadata(odd as never)).toBe(EMPTY_METADATA)
   })
 
   it('lets changes win, unless they are undefined', () => {

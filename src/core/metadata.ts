@@ -30,8 +30,8 @@ const KNOWN = { of: 'metadata', kind: 'field', names: new Set<string>(METADATA_F
 const INSPECT = Symbol.for('nodejs.util.inspect.custom')
 
 class Metadata implements EventMetadata {
-  static is(value: object): value is Metadata {
-    return #checked in value
+  static is(value: unknown): value is Metadata {
+    return typeof value === 'object' && value !== null && #checked in value
   }
 
   /** Only the constructor sets the mark: an object that merely has this prototype was not checked. */
