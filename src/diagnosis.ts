@@ -1,8 +1,8 @@
 import { differingTypes } from './core/differences.js'
 import { duration } from './core/duration.js'
 import { AftercommitError } from './core/errors.js'
+import { describeDriverError } from './core/redact.js'
 import { isClean, quoteText } from './core/text.js'
-import { describeError } from './core/unknown.js'
 import { isManual, REGISTERED_MS } from './registry.js'
 import type {
   EventStore,
@@ -92,7 +92,7 @@ function couldNotLook(error: unknown): Verdict {
     const { says, advice } = refusal(error)
     return { level: 'warning', says: `Could not look: ${says}`, ...(advice ? { advice } : {}) }
   }
-  const { message } = describeError(error)
+  const { message } = describeDriverError(error)
   return warning(
     `Could not look: ${quoteText(message, 300)}.`,
     'Give the database user the right that is missing, or run this check as a user who has it.',

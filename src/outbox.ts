@@ -69,7 +69,6 @@ export class Outbox<Client = unknown> implements EventBus, AsyncDisposable {
       store: this.store,
       publisher: this.#machinery.publisher,
       logger: this.#settings.logger,
-      redact: this.#settings.redact,
       byHandle: this.#byHandle,
     }
   }

@@ -12,7 +12,7 @@ import {
   NotConfirmedError,
 } from '../core/errors.js'
 import type { EventId } from '../core/event-id.js'
-import { hideValuesOf } from '../core/hide-values.js'
+import { redactDriverErrors } from '../core/redact.js'
 import { isA } from '../core/unknown.js'
 import { traced, tracedEvent, withTrace } from '../observe/tracing.js'
 import { Consumer } from './consumer.js'
@@ -213,13 +213,17 @@ export class BrokerBus implements EventBus, ConfirmingPublisher, AsyncDisposable
       answers = messages.map(() => error)
       isRejected = true
     }
-    const errors = new Set(answers.filter((answer) => answer !== null))
+    const thrown = [...new Set(answers.filter((answer) => answer !== null))]
     // Some clients put the whole command into their errors, and so the payload.
-    hideValuesOf(errors, events)
-    const isDown = await this.#isDown([...errors])
+    const errors = redactDriverErrors(thrown, events)
+    const isDown = await this.#isDown(errors)
     // The error does not say which message is the reason.
     if (isRejected && !isDown && messages.length > 1) return this.#sendHalves(messages, events)
-    return answers.map((answer) => (answer === null || !isDown ? answer : this.#unavailable(answer)))
+    return answers.map((answer) => {
+      if (answer === null) return null
+      const error = errors[thrown.indexOf(answer)]
+      return isDown ? this.#unavailable(error) : error
+    })
   }
 
   async #sendHalves(

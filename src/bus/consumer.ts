@@ -5,9 +5,10 @@ import type { EventCatalog } from '../core/catalog.js'
 import { atMost, type Clock, type Timer } from '../core/clock.js'
 import { EventEnvelope } from '../core/envelope.js'
 import { RetryAfter, Unrecoverable } from '../core/errors.js'
+import { redactDriverError, redactError } from '../core/redact.js'
 import { sanitizeText } from '../core/text.js'
-import { describeError, ignoreRejection, isA } from '../core/unknown.js'
-import { errorFields, type Logger, loggable, type Redact } from '../observe/logger.js'
+import { ignoreRejection, isA } from '../core/unknown.js'
+import { errorFields, type Logger, type Redact } from '../observe/logger.js'
 import { type Tracer, traced, tracedEvent } from '../observe/tracing.js'
 import { Answers } from './answers.js'
 import { Held, Lanes, Places } from './held.js'
@@ -288,13 +289,14 @@ export class Consumer {
   }
 
   #textOf(error: unknown): string {
-    const { name, message } = describeError(error)
-    return `${name}: ${loggable(message, this.#options.redact)}`
+    const { name, message } = redactError(error, this.#options.redact)
+    return `${name}: ${message}`
   }
 
   #problem(error: unknown): void {
     const { logger, transport } = this.#options
-    if (!this.#isStopping) logger.warn(errorFields(error), `${transport.broker}: trying again`)
+    if (this.#isStopping) return
+    logger.warn(errorFields(redactDriverError(error)), `${transport.broker}: trying again`)
   }
 }
 

@@ -1,11 +1,10 @@
 import type { Clock } from '../core/clock.js'
 import type { EventEnvelope } from '../core/envelope.js'
-import { errorFields, type Logger, loggable, logs, type Redact, withFields } from '../observe/logger.js'
+import { errorFields, type Logger, logs, withFields } from '../observe/logger.js'
 
 interface NoteOptions {
   readonly clock: Clock
   readonly logger: Logger
-  readonly redact: Redact | undefined
 }
 
 /** What a consumer writes into the log, in the words of the outbox. */
@@ -18,7 +17,7 @@ export class Notes {
 
   /** A call of a handler begins; tell by what is returned how it ended. */
   calling(event: EventEnvelope, handler: string, attempt: number) {
-    const { clock, logger, redact } = this.#options
+    const { clock, logger } = this.#options
     const startedAt = clock.monotonic()
     const fields = () => ({
       ...fieldsOf(event),
@@ -31,7 +30,7 @@ export class Notes {
         if (logs(logger, 'info')) logger.info({ ...fields(), outcome: 'done' }, 'event handled')
       },
       failed: (error: unknown) =>
-        logger.warn({ ...fields(), outcome: 'failed', ...errorFields(error, redact) }, 'handler failed'),
+        logger.warn({ ...fields(), outcome: 'failed', ...errorFields(error) }, 'handler failed'),
     }
   }
 
@@ -53,13 +52,13 @@ export class Notes {
 
   /** An error that no handler threw. */
   unexpected(event: EventEnvelope, error: unknown): void {
-    const fields = { ...fieldsOf(event), ...errorFields(error, this.#options.redact) }
+    const fields = { ...fieldsOf(event), ...errorFields(error) }
     this.#options.logger.error(fields, 'unexpected error in the consumer')
   }
 
   gaveUp(event: EventEnvelope, attempt: number, error: string): void {
     const { logger } = this.#options
-    const fields = { ...fieldsOf(event), error_message: loggable(error), attempt, outcome: 'dead' }
+    const fields = { ...fieldsOf(event), error_message: error, attempt, outcome: 'dead' }
     logger.error(fields, 'a message goes to the dead letters')
   }
 
@@ -69,8 +68,8 @@ export class Notes {
   }
 
   unreadable(error: unknown): void {
-    const { logger, redact } = this.#options
-    const fields = { ...errorFields(error, redact), outcome: 'dead' }
+    const { logger } = this.#options
+    const fields = { ...errorFields(error), outcome: 'dead' }
     logger.error(fields, 'a message that cannot be read goes to the dead letters')
   }
 }

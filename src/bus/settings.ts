@@ -4,7 +4,7 @@ import type { EventDefinition } from '../core/define-event.js'
 import { InvalidSettingError } from '../core/errors.js'
 import { needs, readSettings, whole } from '../core/settings.js'
 import { isClean } from '../core/text.js'
-import { jsonLogger, type Logger, type Redact, unfailing } from '../observe/logger.js'
+import { jsonLogger, type Logger, type Redact, safeLogger } from '../observe/logger.js'
 import { type Tracer, unfailingTracer } from '../observe/tracing.js'
 
 /** What every bus on a broker takes. */
@@ -83,7 +83,7 @@ export function busSettingsOf(options: BusOptions) {
     drainTimeoutMs: whole('drainTimeoutMs', options.drainTimeoutMs, 5_000, 0),
     takeoverMs: whole('takeoverMs', options.takeoverMs, 30_000, 100),
     clock: options.clock ?? systemClock,
-    logger: unfailing(logger),
+    logger: safeLogger(logger, options.redact),
     tracer: options.tracer && unfailingTracer(options.tracer),
     redact: options.redact,
   }

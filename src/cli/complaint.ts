@@ -1,7 +1,8 @@
 import { AftercommitError } from '../core/errors.js'
+import { describeDriverError, withoutPasswords } from '../core/redact.js'
 import { describeError } from '../core/unknown.js'
 import { explainUrl, UsageError } from './errors.js'
-import { safe, withoutPasswords } from './text.js'
+import { safe } from './text.js'
 
 /** A failure as the command line reports it. */
 export interface Complaint {
@@ -17,6 +18,7 @@ const UNREACHABLE =
 /** Wrong user, password or database, of PostgreSQL and of MySQL. */
 const REFUSED = /^(28P01|28000|3D000|ER_ACCESS_DENIED_ERROR|ER_DBACCESS_DENIED_ERROR|ER_BAD_DB_ERROR)$/
 const NO_RIGHT = /^(42501|ER_TABLEACCESS_DENIED_ERROR|ER_PROCACCESS_DENIED_ERROR)$/
+const NO_FILE = /^(ENOENT|EACCES|EISDIR|ENOTDIR|EPERM)$/
 /** Of the drivers of SQLite. */
 const NO_SQLITE = /file is not a database|unable to open|cannot open database/i
 const TOO_LATE = /timeout exceeded when trying to connect|terminated due to connection timeout/
@@ -34,12 +36,12 @@ export function complaintOf(thrown: unknown): Complaint {
 const CODE = /^\w{1,100}$/
 
 function sentences(error: unknown, isUsage: boolean): string {
-  const { name, message } = describeError(error)
   const code = codeOf(error)
   if (code === 'STORE_NOT_MIGRATED')
     return 'The outbox tables are missing or too old. Run: aftercommit migrate'
-  if (code === 'NO_ANSWER') return `${message} Is the address right, and is it well?`
-  if (error instanceof AftercommitError || isUsage) return message
+  if (code === 'NO_ANSWER') return `${describeError(error).message} Is the address right, and is it well?`
+  if (error instanceof AftercommitError || isUsage) return describeError(error).message
+  const { name, message } = describeDriverError(error)
   if (UNREACHABLE.test(code) || TOO_LATE.test(message))
     return `The server cannot be reached: ${message}. Is the address right, and does it run?`
   if (REFUSED.test(code)) return `The database refused: ${message}. Check user, password and name in the URL.`
@@ -47,6 +49,8 @@ function sentences(error: unknown, isUsage: boolean): string {
     return `The user of the URL lacks a right: ${message}. Grant it, or use another user.`
   if (NO_SQLITE.test(message))
     return `${message}. Is the path right, and is it a file of SQLite which you may read and write?`
+  if (NO_FILE.test(code))
+    return `A file cannot be read: ${message}. Check the paths in the URL, such as sslrootcert.`
   return `${name}: ${message}`
 }
 

@@ -1,4 +1,4 @@
-import { redacted } from '../core/metadata.js'
+import { withoutUser } from '../core/redact.js'
 import type { EventRecord } from '../store.js'
 
 /** Of every command that shows events. */
@@ -43,7 +43,7 @@ export function eventJson(record: EventRecord, showPayload: boolean) {
     ...fields,
     occurredAt: new Date(occurredAtMs),
     lease: lockedBy === null ? null : { instance: instanceOf(lockedBy), until: lockedUntil },
-    metadata: metadata === null ? {} : redacted(metadata),
+    metadata: metadata === null ? {} : withoutUser(metadata),
     headers: showPayload ? (headers ?? {}) : { hidden: Object.keys(headers ?? {}).length },
     payload: { ...payloadKind(record), ...shown },
   }

@@ -1,21 +1,8 @@
+import { escapeUnprintable as safe } from '../core/text.js'
+
 export { duration } from '../core/duration.js'
-
 /** Text from a database or a user, with what could move a terminal's cursor made visible. */
-export function safe(text: string): string {
-  return text.replace(UNSAFE, escapeUnit)
-}
-
-/** Also what turns the direction of text. Inside of JSON an escaped one means the same. */
-const UNSAFE = /[\p{Cc}\u061c\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]/gu
-
-function escapeUnit(char: string): string {
-  return `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`
-}
-
-/** With `…` for user and password of every URL in it: people mistype, and lines are kept. */
-export function withoutPasswords(text: string): string {
-  return text.replace(/([a-z][\w+.-]*:\/\/)[^\s'"]*@/gi, '$1…@')
-}
+export { safe }
 
 const NARROW = /^[ -~\u00a0-\u02ff]*$/
 const NO_CELL = /[\p{Mn}\p{Me}\p{Cf}]/u

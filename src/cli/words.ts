@@ -1,4 +1,5 @@
 import { AftercommitError } from '../core/errors.js'
+import { describeDriverError } from '../core/redact.js'
 import { describeError } from '../core/unknown.js'
 
 /** `1 event`, `1,204 events`. */
@@ -21,6 +22,7 @@ export function wrap(text: string, width: number): string[] {
 
 /** An error as a person reads it. Errors of ours speak for themselves, and those of a driver need their name. */
 export function reasonOf(error: unknown): string {
-  const { name, message } = describeError(error)
-  return error instanceof AftercommitError ? message : `${name}: ${message}`
+  if (error instanceof AftercommitError) return describeError(error).message
+  const { name, message } = describeDriverError(error)
+  return `${name}: ${message}`
 }

@@ -5,6 +5,7 @@ import { InvalidEventError } from './errors.js'
 import { EventId } from './event-id.js'
 import { type EventMetadata, type MetadataInput, mergeMetadata } from './metadata.js'
 import type { PayloadContent } from './payload.js'
+import { INSPECT, inspectedAs } from './redact.js'
 import { type KnownKeys, rejectUnknownKeys } from './reject-unknown-keys.js'
 import type { StandardSchemaV1 } from './standard-schema.js'
 import type { PayloadDecoder } from './stored-event.js'
@@ -156,6 +157,17 @@ export class DefinedEvent<T = unknown, Type extends string = string> {
     } catch (error) {
       throw unreadableEvent(error, this.eventType)
     }
+  }
+
+  /** Lets `console.log` print the event without payload and options. */
+  [INSPECT](
+    _depth: number,
+    options: unknown,
+    inspect?: (value: unknown, options: unknown) => string,
+  ): unknown {
+    const { eventId, eventType, aggregateType, occurredAt } = this
+    const shown = { eventId, eventType, aggregateType, occurredAt, payload: '[hidden]' }
+    return inspectedAs('DefinedEvent', shown, options, inspect)
   }
 
   #fields(): DefinitionFields {

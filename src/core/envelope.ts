@@ -10,21 +10,14 @@ import {
 import { unreadableEvent } from './errors/event.js'
 import { InvalidEventError, UndecodablePayloadError } from './errors.js'
 import type { EventId } from './event-id.js'
-import {
-  type EventMetadata,
-  type MetadataInput,
-  mergeMetadata,
-  redacted,
-  trustedMetadata,
-} from './metadata.js'
+import { type EventMetadata, type MetadataInput, mergeMetadata, trustedMetadata } from './metadata.js'
 import { type EncodedPayload, encodePayload } from './payload.js'
 import { deepFreeze, freezeParsed } from './plain.js'
+import { INSPECT, inspectedAs, withoutData } from './redact.js'
 import type { PayloadDecoder, StoredEvent } from './stored-event.js'
 
 export { GLOBAL_AGGREGATE } from './envelope-parts.js'
 export type { EnvelopeInit, EnvelopeJson }
-
-const INSPECT = Symbol.for('nodejs.util.inspect.custom')
 
 /** Anything that decodes the payload of one event type; every EventDefinition does. */
 export interface PayloadReader<T> {
@@ -201,21 +194,14 @@ export class EventEnvelope<T = unknown> {
     return toEnvelopeJson(this, this.#bytes ?? { value: this.#decodeText(undefined) })
   }
 
-  /** What console.log shows: no payload, no header's value, no user id. */
+  /** Lets `console.log` print the event without payload, header values and user id. */
   [INSPECT](
     _depth: number,
     options: unknown,
     inspect?: (value: unknown, options: unknown) => string,
   ): unknown {
-    const { payloadText: _text, payloadSize, occurredAtMs: _ms, ...fields } = this
-    const shown = {
-      ...fields,
-      occurredAt: this.occurredAt,
-      headers: Object.keys(this.headers),
-      metadata: redacted(this.metadata),
-      payload: `[hidden, ${payloadSize} bytes]`,
-    }
-    return inspect === undefined ? shown : `EventEnvelope ${inspect(shown, options)}`
+    const { occurredAtMs: _, ...shown } = withoutData(this)
+    return inspectedAs('EventEnvelope', { ...shown, occurredAt: this.occurredAt }, options, inspect)
   }
 
   #keep(payload: unknown): void {

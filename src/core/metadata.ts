@@ -1,6 +1,7 @@
 import { checkMetadataText } from './checks.js'
 import { InvalidEventError } from './errors.js'
 import { refusedKind } from './plain.js'
+import { INSPECT, LOGGED, withoutUser } from './redact.js'
 import { rejectUnknownKeys } from './reject-unknown-keys.js'
 
 /** Where an event comes from. `userId` is redacted when printed; the property and JSON hold the raw value. */
@@ -27,7 +28,6 @@ export const METADATA_FIELDS = [
   'tracestate',
 ] as const
 const KNOWN = { of: 'metadata', kind: 'field', names: new Set<string>(METADATA_FIELDS) } as const
-const INSPECT = Symbol.for('nodejs.util.inspect.custom')
 
 class Metadata implements EventMetadata {
   static is(value: unknown): value is Metadata {
@@ -48,8 +48,12 @@ class Metadata implements EventMetadata {
     options: unknown,
     inspect?: (value: unknown, options: unknown) => string,
   ): unknown {
-    const shown = redacted(this)
+    const shown = withoutUser(this)
     return inspect === undefined ? shown : inspect(shown, options)
+  }
+
+  [LOGGED](): EventMetadata {
+    return withoutUser(this)
   }
 }
 
@@ -101,15 +105,6 @@ export function mergeMetadata(
     merged[field] = change
   }
   return createMetadata(merged ?? base)
-}
-
-export function isMetadata(value: object): value is EventMetadata {
-  return value instanceof Metadata
-}
-
-/** A plain copy that may be printed. */
-export function redacted(metadata: EventMetadata): EventMetadata {
-  return metadata.userId === undefined ? { ...metadata } : { ...metadata, userId: '[redacted]' }
 }
 
 function copyFields(input: MetadataInput, check: (field: string, value: string) => string): EventMetadata {

@@ -6,6 +6,8 @@ const CONTROL = /\p{Cc}/u
 /** With the `u` flag a surrogate that has its partner is one character, so this finds lone ones only. */
 const LONE_SURROGATE = /\p{Cs}/u
 const LONE_SURROGATES = /\p{Cs}/gu
+const PRINTABLE_ASCII = /^[ -~]*$/
+const UNPRINTABLE = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}]/gu
 
 /** True when the text holds no half of a surrogate pair, which databases reject or mangle. */
 export function isWellFormed(text: string): boolean {
@@ -34,9 +36,12 @@ export function quoteText(text: string, max = 80): string {
   return escapeUnprintable(JSON.stringify(shown))
 }
 
-/** Escapes what JSON.stringify leaves alone and terminals or headers do not take; the JSON text means the same. */
-export function escapeUnprintable(json: string): string {
-  return json.replace(/[\u007f-\u009f\u2028\u2029]/g, escapeUnit)
+/**
+ * Escapes as `\uXXXX` what a terminal obeys and what a reader cannot see: control characters, line separators, bidirectional
+ * and other format characters, and lone surrogates. Escaped JSON text keeps its meaning.
+ */
+export function escapeUnprintable(text: string): string {
+  return PRINTABLE_ASCII.test(text) ? text : text.replace(UNPRINTABLE, escapeUnits)
 }
 
 function isHighSurrogate(unit: number): boolean {
@@ -47,6 +52,10 @@ function isLowSurrogate(unit: number): boolean {
   return unit >= 0xdc00 && unit <= 0xdfff
 }
 
-function escapeUnit(char: string): string {
-  return `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`
+/** Characters outside the basic plane become two escapes, as JSON wants it. */
+function escapeUnits(char: string): string {
+  let escaped = ''
+  for (let at = 0; at < char.length; at++)
+    escaped += `\\u${char.charCodeAt(at).toString(16).padStart(4, '0')}`
+  return escaped
 }

@@ -223,8 +223,8 @@ export class Dispatcher {
   }
 
   #unexpected(error: unknown, delivery?: Delivery): void {
-    const { logger, redact } = this.#options
-    const fields = { ...(delivery && eventFields(delivery.event)), ...errorFields(error, redact) }
+    const { logger } = this.#options
+    const fields = { ...(delivery && eventFields(delivery.event)), ...errorFields(error) }
     logger.error(fields, 'unexpected error in the dispatcher')
   }
 

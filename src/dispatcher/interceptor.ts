@@ -1,5 +1,5 @@
 import type { EventEnvelope } from '../core/envelope.js'
-import { errorFields, type Logger, type Redact } from '../observe/logger.js'
+import { errorFields, type Logger } from '../observe/logger.js'
 import { eventFields } from './invoke.js'
 
 /** Runs around all handlers of an event, once per attempt. */
@@ -13,7 +13,6 @@ export interface Interceptor {
 interface InterceptorOptions {
   readonly interceptors: readonly Interceptor[]
   readonly logger: Logger
-  readonly redact: Redact | undefined
 }
 
 /** Rejects with what the first one throws; the others are not called then. */
@@ -23,7 +22,7 @@ export async function runBefore({ interceptors }: InterceptorOptions, event: Eve
 
 /** Never rejects. */
 export async function runAfter(
-  { interceptors, logger, redact }: InterceptorOptions,
+  { interceptors, logger }: InterceptorOptions,
   event: EventEnvelope,
   error: unknown | null,
 ): Promise<void> {
@@ -31,7 +30,7 @@ export async function runAfter(
     try {
       await interceptors[i]?.afterDispatch?.(event, error)
     } catch (thrown) {
-      const fields = { ...eventFields(event), ...errorFields(thrown, redact) }
+      const fields = { ...eventFields(event), ...errorFields(thrown) }
       logger.error(fields, 'an interceptor failed after the dispatch')
     }
   }

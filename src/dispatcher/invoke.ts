@@ -188,7 +188,6 @@ interface NoteOptions {
   readonly clock: Clock
   readonly logger: Logger
   readonly metrics: MetricsExporter | undefined
-  readonly redact: Redact | undefined
 }
 
 /** Log line and metrics of one call. */
@@ -200,7 +199,7 @@ export function noteHandled(
   succeeded: boolean,
 ): void {
   if (!succeeded && isA(error, NotStarted)) return
-  const { clock, logger, metrics, redact } = options
+  const { clock, logger, metrics } = options
   if (metrics) {
     const labels = handlerLabels(delivery.event.eventType, handler.name, succeeded)
     metrics.count(succeeded ? 'success' : 'failure', 1, labels)
@@ -214,5 +213,5 @@ export function noteHandled(
     duration_ms: Math.round((clock.monotonic() - delivery.startedAt) * 1000) / 1000,
   }
   if (succeeded) logger.info({ ...fields, outcome: 'done' }, 'event handled')
-  else logger.warn({ ...fields, outcome: 'failed', ...errorFields(error, redact) }, 'handler failed')
+  else logger.warn({ ...fields, outcome: 'failed', ...errorFields(error) }, 'handler failed')
 }

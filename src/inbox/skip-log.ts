@@ -1,7 +1,7 @@
 import { currentLog } from '../ambient.js'
 import type { EventEnvelope } from '../core/envelope.js'
 import { needs } from '../core/settings.js'
-import { unfailing, withFields } from '../observe/logger.js'
+import { safeLogger, withFields } from '../observe/logger.js'
 import type { InboxLogOptions } from './handler-name.js'
 
 /**
@@ -10,7 +10,7 @@ import type { InboxLogOptions } from './handler-name.js'
  */
 export function skipLog(handler: string, { logger }: InboxLogOptions): (event: EventEnvelope) => void {
   needs('logger', logger, ['debug', 'info', 'warn', 'error'])
-  const own = logger && unfailing(logger)
+  const own = logger && safeLogger(logger, undefined)
   return ({ eventId, eventType, metadata: { correlationId } }) => {
     const ids = {
       event_id: eventId,

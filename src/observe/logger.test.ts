@@ -8,8 +8,8 @@ import {
   type LogFields,
   type Logger,
   logs,
+  safeLogger,
   silentLogger,
-  unfailing,
   withFields,
 } from './logger.js'
 
@@ -125,7 +125,7 @@ describe('a logger that is given to an outbox', () => {
 
   it('gets the ids of an event among the fields, wherever it stands, and never its data', () => {
     const lines: string[] = []
-    const logger = unfailing(pino({}, { write: (line: string) => void lines.push(line) }))
+    const logger = safeLogger(pino({}, { write: (line: string) => void lines.push(line) }), undefined)
     const fields = { event, metadata: event.metadata, deep: { list: [1, event], other: { event } } }
     logger.info(fields, 'an event')
     expect(lines.join()).not.toMatch(/4111|4711|0815/)
@@ -141,28 +141,26 @@ describe('a logger that is given to an outbox', () => {
   it('gets everything else as it is, without a copy', () => {
     const seen: LogFields[] = []
     const note = (fields: LogFields) => void seen.push(fields)
-    const logger = unfailing({ debug: note, info: note, warn: note, error: note })
-    const circular: Record<string, unknown> = {
-      when: new Date(),
-      error: new Error('no'),
-      list: [1, { a: 2 }],
+    const logger = safeLogger({ debug: note, info: note, warn: note, error: note }, undefined)
+    class Money {
+      constructor(readonly cents: number) {}
     }
-    circular.self = circular
-    for (const level of ['debug', 'info', 'warn', 'error'] as const) logger[level](circular, 'x')
-    expect(seen.map((one) => one === circular)).toEqual([true, true, true, true])
+    const fields = {
+      when: new Date(),
+      list: [1, { a: 2 }],
+      map: new Map([[1, { a: 2 }]]),
+      money: new Money(1),
+    }
+    for (const level of ['debug', 'info', 'warn', 'error'] as const) logger[level](fields, 'x')
+    expect(seen.map((one) => one === fields)).toEqual([true, true, true, true])
   })
 
   it('may throw, also when it is asked for its level or its fields are hostile', () => {
     const broken = () => {
       throw new Error('disk full')
     }
-    const logger = unfailing({
-      debug: broken,
-      info: broken,
-      warn: broken,
-      error: broken,
-      isLevelEnabled: broken,
-    })
+    const throwing = { debug: broken, info: broken, warn: broken, error: broken, isLevelEnabled: broken }
+    const logger = safeLogger(throwing, undefined)
     const hostile = Object.defineProperty({}, 'x', { enumerable: true, get: broken })
     expect(() => logger.error(hostile as LogFields, 'x')).not.toThrow()
     expect(logs(logger, 'debug')).toBe(true)
@@ -197,7 +195,7 @@ describe('what people log without looking at the types', () => {
   const logged = (log: (logger: Logger) => void) => {
     const lines: string[] = []
     const root = pino({ base: null, timestamp: false }, { write: (line: string) => void lines.push(line) })
-    log(withFields(unfailing(root), { event_id: 'e-1' }))
+    log(withFields(safeLogger(root, undefined), { event_id: 'e-1' }))
     expect(lines).toHaveLength(1)
     expect(lines[0]).not.toContain('SECRET')
     return JSON.parse(lines[0] ?? '') as Record<string, unknown>
@@ -241,7 +239,7 @@ describe('what people log without looking at the types', () => {
     const failing = async () => {
       throw new Error('the disk is full')
     }
-    const logger = unfailing({ debug: failing, info: failing, warn: failing, error: failing })
+    const logger = safeLogger({ debug: failing, info: failing, warn: failing, error: failing }, undefined)
     logger.info({}, 'got')
     await new Promise((resolve) => setImmediate(resolve))
   })
@@ -249,7 +247,7 @@ describe('what people log without looking at the types', () => {
 
 it('escapes what pino leaves alone and terminals obey, wherever a row or an error can put it', () => {
   const lines: string[] = []
-  const logger = unfailing(pino({}, { write: (line: string) => void lines.push(line) }))
+  const logger = safeLogger(pino({}, { write: (line: string) => void lines.push(line) }), undefined)
   const hostile = 'x\u009b31m\u007f\u2028'
   const thrown = Object.assign(new Error(hostile), { name: hostile })
   logger.warn({ event_type: hostile, list: [{ hostile }], ...errorFields(thrown) }, 'got')
@@ -259,61 +257,90 @@ it('escapes what pino leaves alone and terminals obey, wherever a row or an erro
 
 it('leaves to jsonLogger what that escapes, so that it reads back as it was', () => {
   const { lines, logger } = capture()
-  unfailing(withFields(logger, { by: 'me' })).info({ event_type: 'x\u009b31m' }, 'got')
+  safeLogger(withFields(logger, { by: 'me' }), undefined).info({ event_type: 'x\u009b31m' }, 'got')
   expect(lines[0]).toMatch(/^[ -~]+\n$/)
   expect(JSON.parse(lines[0] ?? '')).toMatchObject({ by: 'me', event_type: 'x\u009b31m' })
 })
 
-describe('errorFields', () => {
+describe('the error of a line', () => {
+  const logged = (thrown: unknown, redact?: (text: string) => string) => {
+    const { lines, logger } = capture()
+    safeLogger(logger, redact).error(errorFields(thrown), 'failed')
+    const { error, error_message: message } = JSON.parse(lines[0] ?? '')
+    return { error, message }
+  }
+
   it.each([
-    ['an error', new TypeError('bad'), { error: 'TypeError', error_message: 'bad' }],
-    ['text', 'just text', { error: 'NonError', error_message: 'just text' }],
-    ['undefined', undefined, { error: 'NonError', error_message: 'undefined' }],
-    ['null', null, { error: 'NonError', error_message: 'null' }],
+    ['an error', new TypeError('bad'), { error: 'TypeError', message: 'bad' }],
+    ['text', 'just text', { error: 'NonError', message: 'just text' }],
+    ['undefined', undefined, { error: 'NonError', message: 'undefined' }],
+    ['null', null, { error: 'NonError', message: 'null' }],
   ])('describes %s', (_title, thrown, fields) => {
-    expect(errorFields(thrown)).toEqual(fields)
+    expect(logged(thrown)).toEqual(fields)
   })
 
-  it('cuts the message at 500 characters and takes out NUL', () => {
-    const { error_message: message } = errorFields(new Error(`a\u0000b${'x'.repeat(10_000)}`))
+  it('has a message of at most 500 characters without NUL', () => {
+    const { message } = logged(new Error(`a\u0000b${'x'.repeat(10_000)}`))
     expect(message).toHaveLength(500)
     expect(message).not.toContain('\u0000')
   })
 
-  it('escapes what a terminal obeys, and JSON leaves as it is', () => {
-    expect(errorFields(new Error('a\u009b31mred\u007f\u2028b')).error_message).toBe(
-      'a\\u009b31mred\\u007f\\u2028b',
-    )
-  })
-
-  it('shows only what redact lets through, which sees the message before it is cut', () => {
+  it('passes through redact before it is cut', () => {
     const secret = `${'x'.repeat(495)} card 4111`
-    const redact = (message: string) => message.replace(/card \d+/, '[card]')
-    expect(errorFields(new Error(secret), redact).error_message).toBe(
-      `${'x'.repeat(495)} [card`.slice(0, 500),
-    )
+    const redact = (text: string) => text.replace(/card \d+/, '[card]')
+    expect(logged(new Error(secret), redact).message).toBe(`${'x'.repeat(495)} [card`.slice(0, 500))
   })
 
-  it('shows nothing of the message when redact throws', () => {
-    const redact = () => {
+  it('has a name that passes through redact', () => {
+    const error = Object.assign(new Error('no'), { name: 'Card4111Error' })
+    expect(logged(error, (text) => text.replace(/\d+/, '#'))).toEqual({ error: 'Card#Error', message: 'no' })
+  })
+
+  it('shows nothing when redact throws or returns no text', () => {
+    const throwing = () => {
       throw new Error('in redact')
     }
-    expect(errorFields(new Error('secret'), redact).error_message).toBe('[redact threw]')
+    expect(logged(new Error('secret'), throwing)).toEqual({
+      error: '[redact threw]',
+      message: '[redact threw]',
+    })
+    expect(logged(new Error('secret'), (() => 1) as never).message).toBe('[redact gave no text]')
+  })
+})
+
+describe('invisible and bidirectional characters', () => {
+  const characters = [
+    ...['\u061c', '\u200e', '\u200f', '\u202a', '\u202b', '\u202c', '\u202d', '\u202e'],
+    ...['\u2066', '\u2067', '\u2068', '\u2069', '\u2028', '\u2029', '\u200b', '\u2060', '\ufeff', '\u00ad'],
+    ...['\r', '\n', '\u001b[31m', '\u007f', '\u0085', '\u009b31m', '\u{e0041}'],
+  ]
+  const hostile = (around: string) => characters.map((one) => `${around}${one}`).join('')
+
+  it('are escaped by the default logger in every place of a line, which reads back as it was', () => {
+    const { lines, logger } = capture()
+    const fields = { [hostile('name')]: hostile('value'), list: [hostile('item')], error: hostile('error') }
+    safeLogger(logger, undefined).info(fields, hostile('message'))
+    expect(lines[0]).toMatch(/^[ -~]+\n$/)
+    expect(JSON.parse(lines[0] ?? '')).toMatchObject({ ...fields, msg: hostile('message') })
   })
 
-  it('survives values that cannot be looked at', () => {
-    const hostile = new Proxy(
-      {},
-      {
-        get: () => {
-          throw new Error('no')
-        },
-        ownKeys: () => {
-          throw new Error('no')
-        },
-      },
-    )
-    expect(errorFields(hostile)).toMatchObject({ error: 'NonError' })
+  it('are escaped for pino and for a logger that writes plain text', () => {
+    const lines: string[] = []
+    const write = (line: string) => void lines.push(line.replace(/\n$/, ''))
+    const plain = (fields: LogFields, message: string) =>
+      write(`${message} ${Object.entries(fields).map(([name, value]) => `${name}=${value}`)}`)
+    for (const logger of [pino({}, { write }), { debug: plain, info: plain, warn: plain, error: plain }]) {
+      const fields = { [hostile('name')]: hostile('value'), list: [hostile('item')], error: hostile('error') }
+      safeLogger(logger, undefined).info(fields, hostile('message'))
+    }
+    expect(lines).toHaveLength(2)
+    for (const line of lines) expect(line).toMatch(/^[ -~]+$/)
+  })
+
+  it('leave text of other scripts alone', () => {
+    const { lines, logger } = capture()
+    safeLogger(logger, undefined).info({ name: 'Grüße 日本語 שלום مرحبا 😀' }, 'hello')
+    expect(lines[0]).toContain('Grüße 日本語 שלום مرحبا 😀')
   })
 })
 

@@ -1,10 +1,10 @@
-import { EventEnvelope } from '../core/envelope.js'
 import { InvalidSettingError } from '../core/errors.js'
-import { isMetadata, redacted } from '../core/metadata.js'
+import { isEventLike, LOGGED, type Redact, redactFields } from '../core/redact.js'
 import { readSettings } from '../core/settings.js'
-import { escapeUnprintable, sanitizeText } from '../core/text.js'
-import { describeError, ignoreRejection, isA } from '../core/unknown.js'
+import { escapeUnprintable } from '../core/text.js'
+import { describeError, ignoreRejection, isA, read } from '../core/unknown.js'
 
+export type { Redact }
 export type LogFields = Readonly<Record<string, unknown>>
 export type LogLevel = 'debug' | 'info' | 'warn' | 'error'
 
@@ -108,52 +108,40 @@ export function withFields(logger: Logger, fields: LogFields): Logger {
   return adding
 }
 
-/** Without types people log texts, errors and events, as they do with pino: spread, those would be garbage or say too much. */
-function fieldsOf(given: LogFields): LogFields {
-  if (isA(given, EventEnvelope)) return { event: given }
-  if (isA(given, Error)) return errorFields(given)
+/**
+ * Returns the fields of a line. Without types, applications log errors, events and other values, as they do with pino. These
+ * have a field of their own, because their properties would lose their meaning or show a payload.
+ */
+function fieldsOf(given: unknown): LogFields {
   try {
-    return { ...(given as LogFields) }
+    if (isA(given, Error)) return errorFields(given)
+    if (isEventLike(given)) return { event: given }
+    const logged = read(given, LOGGED)
+    return { ...((typeof logged === 'function' ? logged.call(given) : given) as LogFields) }
   } catch {
-    // A field that throws when it is read must not fail the handler that logs it.
     return { fields: '[unreadable]' }
   }
 }
 
-export type Redact = (message: string) => string
-
-/** A thrown value as log fields: its name and at most 500 characters of message, after the user's `redact`. */
-export function errorFields(thrown: unknown, redact?: Redact): LogFields {
+/** Returns the name and message of a thrown value as log fields. The logger of an outbox redacts and cuts them. */
+export function errorFields(thrown: unknown): LogFields {
   const { name, message } = describeError(thrown)
-  return { error: escapeUnprintable(name), error_message: loggable(message, redact) }
-}
-
-/** A message as a log may hold it. Not every logger escapes what JSON leaves alone and terminals obey. */
-export function loggable(message: string, redact?: Redact): string {
-  return sanitizeText(escapeUnprintable(redact ? safely(redact, message) : message), 500)
-}
-
-function safely(redact: Redact, message: string): string {
-  try {
-    const text: unknown = redact(message)
-    if (typeof text === 'string') return text
-    ignoreRejection(text)
-    return '[redact gave no text]'
-  } catch {
-    return '[redact threw]'
-  }
+  return { error: name, error_message: message }
 }
 
 /**
- * A logger that cannot throw: what the outbox does must not depend on it. A handler that logs its event logs the ids of it,
- * not the payload, and no user id: JSON would hold everything. Rows can hold codes that terminals obey and JSON leaves alone.
+ * A logger that cannot throw, because the work of the outbox must not depend on it, and that redacts every line. Values from
+ * the database may hold characters that terminals obey and JSON does not escape, so they are escaped for other loggers than
+ * `jsonLogger`.
  */
-export function unfailing(logger: Logger): Logger {
-  const textOf = escaping.has(logger) ? (text: string) => text : escapeUnprintable
+export function safeLogger(logger: Logger, redact: Redact | undefined): Logger {
+  const escapes = !escaping.has(logger)
+  const options = { redact, escapes }
   const at = (level: LogLevel) => (fields: LogFields, message: string) => {
     try {
+      const text = escapes && typeof message === 'string' ? escapeUnprintable(message) : message
       // The types allow an asynchronous logger.
-      ignoreRejection(logger[level](presentable(fields, DEEPEST, textOf) as LogFields, message))
+      ignoreRejection(logger[level](redactFields(fields, options), text))
     } catch {}
   }
   return {
@@ -171,46 +159,4 @@ export function unfailing(logger: Logger): Logger {
       }
     },
   }
-}
-
-const DEEPEST = 4
-
-/** The same value when there is nothing in it to hide or to escape. */
-function presentable(value: unknown, depth: number, textOf: (text: string) => string): unknown {
-  if (typeof value === 'string') return textOf(value)
-  if (typeof value !== 'object' || value === null) return value
-  try {
-    return presentableObject(value, depth, textOf)
-  } catch {
-    // A getter that throws must not cost the whole line.
-    return '[unreadable]'
-  }
-}
-
-function presentableObject(value: object, depth: number, textOf: (text: string) => string): unknown {
-  if (value instanceof EventEnvelope) return presentable(idsOf(value), 1, textOf)
-  if (isMetadata(value)) return presentable(redacted(value), 1, textOf)
-  if (depth === 0) return value
-  if (Array.isArray(value)) {
-    const items = value.map((item) => presentable(item, depth - 1, textOf))
-    return changed(value, items)
-  }
-  const prototype: unknown = Object.getPrototypeOf(value)
-  if (prototype !== Object.prototype && prototype !== null) return value
-  let copy: Record<string, unknown> | undefined
-  for (const [name, field] of Object.entries(value)) {
-    const shown = presentable(field, depth - 1, textOf)
-    if (shown === field) continue
-    copy ??= { ...value }
-    copy[name] = shown
-  }
-  return copy ?? value
-}
-
-function changed(list: readonly unknown[], shown: readonly unknown[]): readonly unknown[] {
-  return shown.some((item, at) => item !== list[at]) ? shown : list
-}
-
-function idsOf({ eventId, eventType, aggregateType, aggregateId, metadata }: EventEnvelope) {
-  return { eventId, eventType, aggregateType, aggregateId, correlationId: metadata.correlationId }
 }

@@ -1,6 +1,6 @@
 import type { EventEnvelope } from '../core/envelope.js'
-import { describeError, ignoreRejection, isA, isThenable, read, settled } from '../core/unknown.js'
-import { loggable, type Redact } from './logger.js'
+import { type Redact, redactError } from '../core/redact.js'
+import { ignoreRejection, isA, isThenable, read, settled } from '../core/unknown.js'
 
 /** The W3C trace context of a span, as it travels with an event. */
 export interface TraceContext {
@@ -98,8 +98,7 @@ function once<T>(result: T): T {
 }
 
 function spanError(thrown: unknown, redact: Redact | undefined): SpanError {
-  const { name, message } = describeError(thrown)
-  return { name, message: loggable(message, redact) }
+  return redactError(thrown, redact)
 }
 
 export function tracedEvent(event: Pick<EventEnvelope, 'eventId' | 'eventType' | 'metadata'>): TracedEvent {

@@ -5,6 +5,7 @@ import {
   TransactionEndedError,
   TransactionRolledBackError,
 } from '../core/errors.js'
+import { redactHostedError } from '../core/redact.js'
 import { causesOf, isA } from '../core/unknown.js'
 import type { EventStore } from '../store.js'
 import {
@@ -20,7 +21,6 @@ import {
   type Shared,
   TransactionScope,
 } from './transaction-scope.js'
-import { withoutValues } from './values.js'
 
 export function hostedTransactions<Tx extends object, Options>(
   shared: Shared<Tx>,
@@ -169,7 +169,7 @@ function sessionOf<Tx extends object, Options>(
     try {
       return await host.query(tx, sql, params)
     } catch (error) {
-      throw withoutValues(error, sql, params)
+      throw redactHostedError(error, sql, params)
     }
   }
   const hosted = new OwnClient(host, run, host.refusesLate)

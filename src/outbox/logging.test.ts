@@ -39,7 +39,7 @@ describe('the lines of a life', () => {
     const event = { event_id: 'e-1', event_type: 'card.charged', correlation_id: 'c-1' }
     const other = { event_id: 'e-2', event_type: 'card.refused', correlation_id: 'c-1' }
     const call = { handler: 'bank', attempt: 1, duration_ms: expect.any(Number) }
-    const failed = { error: 'Error', error_message: 'no\u001b[31m\\u009b31m', outcome: 'failed' }
+    const failed = { error: 'Error', error_message: 'no\\u001b[31m\\u009b31m', outcome: 'failed' }
     const byMessage = (message: string) => lines.filter(({ msg }) => msg === message)
     expect(byMessage('event published')).toEqual([
       { level: 30, msg: 'event published', ...event },
@@ -54,7 +54,7 @@ describe('the lines of a life', () => {
     expect(byMessage('event is dead')).toEqual([
       {
         ...{ level: 50, msg: 'event is dead', ...other, attempt: 1, outcome: 'dead' },
-        error_message: 'bank: Error: no\u001b[31m\\u009b31m',
+        error_message: 'bank: Error: no\\u001b[31m\\u009b31m',
       },
     ])
     expect(lines).toHaveLength(5)

@@ -5,7 +5,7 @@ import type { Clock, Timer } from '../core/clock.js'
 import { type PublishableEvent, readEvents } from '../core/domain-event.js'
 import type { EventEnvelope } from '../core/envelope.js'
 import { DuplicateEventError } from '../core/errors.js'
-import { hideValues } from '../core/hide-values.js'
+import { redactDriverError } from '../core/redact.js'
 import type { BoundedQueue } from '../dispatcher/bounded-queue.js'
 import { Delivery } from '../dispatcher/delivery.js'
 import type { Dispatcher } from '../dispatcher/dispatcher.js'
@@ -165,7 +165,7 @@ export class Publisher<Client> {
     const mayWait = given.length > 0 && options.onDuplicate !== 'ignore' && haveNewIds
     const failed = (error: unknown): never => {
       this.forget(pending)
-      throw hideValues(error, envelopes)
+      throw redactDriverError(error, envelopes)
     }
     if (!mayWait || !session?.appendLater) {
       const appended = this.#appendNow(client, rows, pending, options)

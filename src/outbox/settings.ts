@@ -6,7 +6,7 @@ import { hasMethod, needs, readArray, readSettings, whole } from '../core/settin
 import { read } from '../core/unknown.js'
 import type { Interceptor } from '../dispatcher/interceptor.js'
 import type { CreateScope } from '../dispatcher/invoke.js'
-import { jsonLogger, type Logger, type Redact, unfailing } from '../observe/logger.js'
+import { jsonLogger, type Logger, type Redact, safeLogger } from '../observe/logger.js'
 import { type MetricsExporter, unfailingMetrics } from '../observe/metrics.js'
 import { type Tracer, unfailingTracer } from '../observe/tracing.js'
 import type { EventRecord, EventStore } from '../store.js'
@@ -157,7 +157,7 @@ export function settingsOf<Client>(given: OutboxOptions<Client>) {
   }
   const metrics = settings.metrics && unfailingMetrics(settings.metrics)
   const tracer = options.tracer && unfailingTracer(options.tracer)
-  return { ...settings, metrics, tracer, logger: unfailing(settings.logger) }
+  return { ...settings, metrics, tracer, logger: safeLogger(settings.logger, settings.redact) }
 }
 
 function checkedInterceptors(interceptors: readonly Interceptor[]): readonly Interceptor[] {

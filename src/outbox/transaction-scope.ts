@@ -4,8 +4,9 @@ import type { PublishOptions } from '../bus.js'
 import type { PublishableEvent } from '../core/domain-event.js'
 import { AftercommitError, CommitUnknownError, TransactionEndedError } from '../core/errors.js'
 import type { EventId } from '../core/event-id.js'
+import { redactDriverError } from '../core/redact.js'
 import { isA, settled } from '../core/unknown.js'
-import { errorFields, type Logger, type Redact } from '../observe/logger.js'
+import { errorFields, type Logger } from '../observe/logger.js'
 import type { EventStore } from '../store.js'
 import type { HostedClient, Transaction, TransactionSession } from '../transaction.js'
 import type { Appended, Pending, Prepared, Publisher } from './publisher.js'
@@ -17,7 +18,6 @@ export interface Shared<Client> {
   readonly store: EventStore<Client>
   readonly publisher: Publisher<Client>
   readonly logger: Logger
-  readonly redact: Redact | undefined
   /** Transactions of ORMs, by the handle that the application has. */
   readonly byHandle: WeakMap<object & Client, TransactionScope<Client>>
 }
@@ -108,7 +108,10 @@ export class TransactionScope<Client> implements Transaction<Client> {
         rung = shared.publisher.ringWith(session, present)
         return value
       })
-    } catch (error) {
+    } catch (failure) {
+      // A failed body is the application's, a failed commit may quote an event.
+      const isCommit = !thrown && (!scope || scope.#ledger.pending.length > 0)
+      const error = isCommit ? redactDriverError(failure) : failure
       // Out of the body it tells of a transaction with another outbox; an ORM's own are told apart where they come from.
       const isOfAnother = !scope?.host && thrown?.error === error
       if (scope) scope.#fail(isOfAnother || !isA(error, CommitUnknownError))
@@ -351,12 +354,9 @@ function first(ids: readonly EventId[]): EventId {
 }
 
 /** All of them are called before the caller goes on; none of them is waited for. */
-function runHooks(
-  hooks: readonly Hook[],
-  { logger, redact }: Pick<Shared<unknown>, 'logger' | 'redact'>,
-): void {
+function runHooks(hooks: readonly Hook[], { logger }: Pick<Shared<unknown>, 'logger'>): void {
   const failed = (error: unknown) =>
-    logger.error(errorFields(error, redact), 'an after-commit or after-rollback callback failed')
+    logger.error(errorFields(error), 'an after-commit or after-rollback callback failed')
   for (const hook of hooks) {
     try {
       settled(hook()).catch(failed)

@@ -55,11 +55,11 @@ describe.each(SUBJECTS.filter(([, , isThere]) => isThere))('on %s', (title, open
       const result = await run([...args, '--json'], url)
       expect(result.stdout + result.stderr).not.toContain(SECRETS.user)
       expect(result.stdout + result.stderr).not.toContain(SECRETS.payload)
-      return { code: result.code, value: result.stdout === '' ? result.stderr : JSON.parse(result.stdout) }
+      return { code: result.code, value: JSON.parse(result.stdout) }
     }
     const missing =
-      title === 'SQLite' ? /There is no file .*aftercommit migrate/ : /Run: aftercommit migrate\n$/
-    expect((await call('list')).value).toMatch(missing)
+      title === 'SQLite' ? /There is no file .*aftercommit migrate/ : /Run: aftercommit migrate$/
+    expect((await call('list')).value.error.message).toMatch(missing)
     const migrated = await call('migrate')
     expect(migrated.value.applied[0]).toEqual({ version: 1, name: 'events, instances, pauses and inbox' })
     await seed(store)

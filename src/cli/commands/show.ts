@@ -1,4 +1,4 @@
-import { redacted } from '../../core/metadata.js'
+import { withoutUser } from '../../core/redact.js'
 import { REGISTERED_MS } from '../../registry.js'
 import type { EventRecord } from '../../store.js'
 import { defineCommand } from '../command.js'
@@ -60,7 +60,7 @@ type Field = readonly [name: string, value: string | null | undefined]
 
 function fieldsOf(record: EventRecord, next: string, showPayload: boolean): readonly Field[] {
   const { status, attempts, aggregateType, aggregateId, lockedBy, lockedUntil } = record
-  const metadata = redacted(record.metadata ?? {})
+  const metadata = withoutUser(record.metadata ?? {})
   return [
     ['status', attempts === 0 ? status : `${status}, ${times(attempts)}`],
     ['next', next],

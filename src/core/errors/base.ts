@@ -31,9 +31,17 @@ export interface WithThrown {
 }
 
 export function keepThrown(error: object, { thrown }: WithThrown): void {
-  if (thrown !== undefined) Object.defineProperty(error, 'thrown', { value: thrown, enumerable: false })
+  if (thrown !== undefined) hideProperty(error, 'thrown', thrown)
 }
 
 export function seeThrown({ thrown }: WithThrown): string {
   return thrown === undefined ? '' : " See the error's `thrown` (it may quote the payload)."
+}
+
+/**
+ * Defines a property that can be read by its name. The property is not enumerable, and it is a getter, so that no logger and
+ * no inspection prints its value.
+ */
+export function hideProperty(holder: object, name: string, value: unknown): void {
+  Object.defineProperty(holder, name, { get: () => value, enumerable: false, configurable: true })
 }

@@ -1,7 +1,14 @@
 import { formatPath, type PathSegment } from '../path.js'
 import { quoteText } from '../text.js'
 import { isA } from '../unknown.js'
-import { AftercommitError, keepThrown, nameErrors, seeThrown, type WithThrown } from './base.js'
+import {
+  AftercommitError,
+  hideProperty,
+  keepThrown,
+  nameErrors,
+  seeThrown,
+  type WithThrown,
+} from './base.js'
 
 /** The id is empty, longer than 64 characters, or holds control characters or half a surrogate pair. */
 export class InvalidEventIdError extends AftercommitError {
@@ -121,7 +128,7 @@ export class EventValidationError extends AftercommitError {
     )
     this.eventType = eventType
     this.paths = paths
-    Object.defineProperty(this, 'issues', { value: issues, enumerable: false })
+    hideProperty(this, 'issues', issues)
   }
 }
 

@@ -1,3 +1,4 @@
+import { hideFromInspection } from '../../core/redact.js'
 import type { EventFilter, EventRecord, InstanceCounters, StoreStats } from '../../store.js'
 import type { MemoryDatabase } from './database.js'
 import { type Row, toRecord } from './row.js'
@@ -13,7 +14,9 @@ export function stats(database: MemoryDatabase, now: number, counters: InstanceC
 
 /** In the order of `seq`, a hundred unless the filter says otherwise. */
 export function list(database: MemoryDatabase, filter: EventFilter): readonly EventRecord[] {
-  return matching(database.all, { ...filter, limit: filter.limit ?? 100 }).map(toRecord)
+  return matching(database.all, { ...filter, limit: filter.limit ?? 100 }).map((row) =>
+    hideFromInspection(toRecord(row)),
+  )
 }
 
 /** An ordered one goes to the tail of its key, behind those that went ahead meanwhile; none did if it halted the key. */

@@ -1,5 +1,5 @@
 import { AftercommitError } from '../../core/errors.js'
-import { hideValues } from '../../core/hide-values.js'
+import { originalMessageOf, redactDriverError } from '../../core/redact.js'
 import { read } from '../../core/unknown.js'
 
 type Listener = (...args: never[]) => void
@@ -63,7 +63,8 @@ export function send(connection: CoreConnection, sql: string, params?: readonly 
       options: Options,
       done: Callback,
     ) => unknown
-    const done: Callback = (error, result) => (error ? reject(hideValues(error)) : resolve(answerOf(result)))
+    const done: Callback = (error, result) =>
+      error ? reject(redactDriverError(error)) : resolve(answerOf(result))
     // A function of ours stands against one of the pool's, and costs time for every value.
     const typeCast = connection.config?.typeCast === true || asItIs
     const options = { sql, rowsAsArray: true, namedPlaceholders: false, typeCast } as const
@@ -130,7 +131,7 @@ export function isLockTimeout(error: unknown): boolean {
 
 /** Nothing may be null there: so a statement refuses to be run outside of a transaction, see onlyInside(). */
 export function isNullIn(column: string, error: unknown): boolean {
-  return isServerError(error) && error.errno === 1048 && String(error.message).includes(`'${column}'`)
+  return isServerError(error) && error.errno === 1048 && originalMessageOf(error).includes(`'${column}'`)
 }
 
 /** A transaction is open, and its characteristics cannot be changed any more. */
@@ -196,7 +197,9 @@ export function answered<T>(
 /** A connection of the pool, or an error in time; one that comes too late is given back. */
 export function connectionOf(pool: CorePool, withinMs?: number): Promise<CoreConnection> {
   const connecting = new Promise<CoreConnection>((resolve, reject) => {
-    pool.getConnection((error, connection) => (error ? reject(error) : resolve(connection)))
+    pool.getConnection((error, connection) =>
+      error ? reject(redactDriverError(error)) : resolve(connection),
+    )
   })
   if (withinMs === undefined) return connecting
   const waited = `the pool gave no connection within ${withinMs} ms: all are taken, or the database does not answer`

@@ -1,4 +1,5 @@
 import { StoreNotMigratedError } from '../../core/errors.js'
+import { originalMessageOf } from '../../core/redact.js'
 import { causesOf } from '../../core/unknown.js'
 import type { HostedClient } from '../../transaction.js'
 import { isMissing, isServerError, type Query } from './driver.js'
@@ -14,8 +15,7 @@ export function hostedQuery({ query }: HostedClient, table: string): Query {
   return async (sql, params = []) => {
     const rows = await query(sql, params).catch((error) => {
       const reported = serverErrorIn(error)
-      const isOurs =
-        isMissing(reported) && String((reported as { message?: unknown }).message).includes(table)
+      const isOurs = isMissing(reported) && originalMessageOf(reported).includes(table)
       throw isOurs ? new StoreNotMigratedError() : reported
     })
     return {

@@ -7,6 +7,7 @@ import {
   TransactionEndedError,
   TransactionRolledBackError,
 } from '../../core/errors.js'
+import { hideFromInspection } from '../../core/redact.js'
 import { isA } from '../../core/unknown.js'
 import type { Limits } from '../../diagnosis.js'
 import type {
@@ -276,8 +277,9 @@ export class MysqlStore<Client> implements EventStore<Client> {
     return inspecting.stats(this.#sql.inspect, this.#settles.query)
   }
 
-  list(filter: EventFilter) {
-    return this.#alone((query) => inspecting.list(this.#sql.inspect, query, filter))
+  async list(filter: EventFilter) {
+    const records = await this.#alone((query) => inspecting.list(this.#sql.inspect, query, filter))
+    return records.map(hideFromInspection)
   }
 
   retryDead(filter: EventFilter) {

@@ -4,6 +4,7 @@ import {
   TransactionEndedError,
   TransactionRolledBackError,
 } from '../../core/errors.js'
+import { redactDriverError } from '../../core/redact.js'
 import { isA } from '../../core/unknown.js'
 import type { TransactionSession } from '../../transaction.js'
 import {
@@ -283,7 +284,7 @@ export class ManagedTransaction {
 /** The command is going to read it once more. */
 function errorIn(packet: Packet, { clientEncoding }: CoreConnection): unknown {
   const { offset } = packet
-  const error = packet.asError(clientEncoding)
+  const error = redactDriverError(packet.asError(clientEncoding))
   packet.offset = offset
   return error
 }

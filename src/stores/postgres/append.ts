@@ -1,6 +1,6 @@
 import type { EventEnvelope } from '../../core/envelope.js'
 import { DuplicateEventError, TransactionRolledBackError } from '../../core/errors.js'
-import { hideValues } from '../../core/hide-values.js'
+import { redactDriverError } from '../../core/redact.js'
 import type { AppendOptions, AppendResult, AppendRow } from '../../store.js'
 import type { LateAppend } from '../../transaction.js'
 import {
@@ -195,7 +195,7 @@ class LateInsert implements LateStatement {
   explain(error: unknown): unknown {
     const ids = idsThatExist(error, this.#rows)
     if (ids.length > 0) return new DuplicateEventError(ids)
-    return hideValues(this.#explain(error), this.#rows.map(eventOf))
+    return redactDriverError(this.#explain(error), this.#rows.map(eventOf))
   }
 }
 

@@ -1,5 +1,5 @@
 import { AftercommitError, SettlementRejectedError, StoreNotMigratedError } from '../../core/errors.js'
-import { hideValues } from '../../core/hide-values.js'
+import { originalMessageOf, redactDriverError } from '../../core/redact.js'
 import { isServerError } from './driver.js'
 import { serverErrorIn } from './hosted.js'
 import type { Names } from './names.js'
@@ -21,15 +21,15 @@ interface ServerError {
 
 /**
  * The error to throw for a server error. A missing right, schema or table, or a read-only database, becomes an error that
- * says what to grant or to set. Any other error stays the same, with the row hidden that the server quotes.
+ * says what to grant or to set. Any other error is redacted, because the server quotes rows.
  */
 export function explained(error: unknown, names: Names): unknown {
-  const hidden = hideValues(error)
+  const hidden = redactDriverError(error)
   return (isServerError(hidden) && explanationOf(hidden, names)) || hidden
 }
 
 function explanationOf(error: ServerError, names: Names): AftercommitError | null {
-  const message = String(error.message)
+  const message = originalMessageOf(error)
   switch (error.code) {
     case '42P01':
     case '3F000':

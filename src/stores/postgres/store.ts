@@ -6,6 +6,7 @@ import {
   TransactionEndedError,
   TransactionRolledBackError,
 } from '../../core/errors.js'
+import { hideFromInspection, redactDriverError } from '../../core/redact.js'
 import type { Limits } from '../../diagnosis.js'
 import type {
   AppendOptions,
@@ -160,7 +161,7 @@ export class PostgresStore<Client> implements EventStore<Client> {
       } else if (this.capabilities.doorbell) await this.#doorbell.open(events)
     } catch (error) {
       await this.close()
-      throw error
+      throw redactDriverError(error)
     }
   }
 
@@ -206,14 +207,14 @@ export class PostgresStore<Client> implements EventStore<Client> {
   /** A lost idle connection must not end the process, whether the outbox is started or only publishes. */
   #guard(): void {
     this.#unguard ??= this.#driver.guard((error) =>
-      this.#events?.onWarning('a database connection was lost', error),
+      this.#events?.onWarning('a database connection was lost', redactDriverError(error)),
     )
   }
 
   async ensureInTransaction(client: Client): Promise<void> {
     // The server refuses a savepoint, which is all that this is asked for with an ORM.
     if (client instanceof HostedClient) return
-    if (!(await this.#driver.inTransaction(client))) throw new TransactionEndedError()
+    if (!(await this.#driver.inTransaction(client).catch(this.#explain))) throw new TransactionEndedError()
   }
 
   isRefusedCommit(error: unknown): boolean {
@@ -315,7 +316,8 @@ export class PostgresStore<Client> implements EventStore<Client> {
   }
 
   async list(filter: EventFilter) {
-    return inspecting.list(this.#sql.inspect(await this.#isRanged()), this.#pool, filter)
+    const records = await inspecting.list(this.#sql.inspect(await this.#isRanged()), this.#pool, filter)
+    return records.map(hideFromInspection)
   }
 
   async retryDead(filter: EventFilter): Promise<readonly string[]> {

@@ -1,4 +1,5 @@
-import { causesOf, describeError, isA, read } from '../../core/unknown.js'
+import { originalMessageOf, redactDriverError } from '../../core/redact.js'
+import { causesOf, read } from '../../core/unknown.js'
 
 /** The part of a prepared statement that is used, of better-sqlite3, libsql and node:sqlite alike. */
 export interface SqliteStatement {
@@ -40,7 +41,11 @@ export class Connection<Client extends SqliteDatabase = SqliteDatabase> {
 
   /** For statements that give rows. */
   all(sql: string, params: Params = {}): readonly Row[] {
-    return this.#prepared(sql).all(params)
+    try {
+      return this.#prepared(sql).all(params)
+    } catch (error) {
+      throw redactDriverError(error)
+    }
   }
 
   /** The same with rows as lists, in the order of the columns: for many rows that is much cheaper. */
@@ -53,17 +58,30 @@ export class Connection<Client extends SqliteDatabase = SqliteDatabase> {
       else statement.raw?.(true)
       this.#listing.set(sql, statement)
     }
-    const rows: readonly object[] = statement.all(params)
+    let rows: readonly object[]
+    try {
+      rows = statement.all(params)
+    } catch (error) {
+      throw redactDriverError(error)
+    }
     return Array.isArray(rows[0] ?? []) ? (rows as unknown[][]) : rows.map((row) => Object.values(row))
   }
 
   /** For statements that give none. */
   run(sql: string, params: Params = {}): void {
-    this.#prepared(sql).run(params)
+    try {
+      this.#prepared(sql).run(params)
+    } catch (error) {
+      throw redactDriverError(error)
+    }
   }
 
   exec(sql: string): void {
-    this.client.exec(sql)
+    try {
+      this.client.exec(sql)
+    } catch (error) {
+      throw redactDriverError(error)
+    }
   }
 
   /** Asked before anything else: libsql ends the process when a closed connection is asked more. */
@@ -88,7 +106,7 @@ export class Connection<Client extends SqliteDatabase = SqliteDatabase> {
     try {
       this.exec('BEGIN')
     } catch (error) {
-      if (/within a transaction/.test(messageOf(error))) return true
+      if (/within a transaction/.test(originalMessageOf(error))) return true
       throw error
     }
     this.exec('ROLLBACK')
@@ -159,8 +177,4 @@ export function hasCode(error: unknown, primary: number, name: string): boolean 
   const [code, errcode] = [read(error, 'code'), read(error, 'errcode')]
   if (typeof errcode === 'number') return (errcode & 0xff) === primary
   return typeof code === 'string' && (code === name || code.startsWith(`${name}_`))
-}
-
-function messageOf(error: unknown): string {
-  return isA(error, Error) ? describeError(error).message : ''
 }

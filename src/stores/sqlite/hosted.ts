@@ -1,5 +1,6 @@
 import { StoreNotMigratedError, TransactionEndedError } from '../../core/errors.js'
-import { causesOf, describeError, isA, read } from '../../core/unknown.js'
+import { originalMessageOf } from '../../core/redact.js'
+import { causesOf, isA, read } from '../../core/unknown.js'
 import type { HostedClient, SqlValue } from '../../transaction.js'
 import type { Params, Row } from './driver.js'
 
@@ -49,12 +50,12 @@ export async function isOpen(client: HostedClient): Promise<boolean> {
 }
 
 function isClosed(error: unknown): boolean {
-  const { message } = describeError(error)
+  const message = originalMessageOf(error)
   return read(error, 'code') === 'TRANSACTION_CLOSED' || /transaction is closed/i.test(message)
 }
 
 function messages(error: unknown): string[] {
-  return causesOf(error).map((cause) => describeError(cause).message)
+  return causesOf(error).map(originalMessageOf)
 }
 
 /** What all ORMs bind in the same way. */

@@ -5,6 +5,7 @@ import {
   TransactionEndedError,
   TransactionRolledBackError,
 } from '../../core/errors.js'
+import { hideFromInspection } from '../../core/redact.js'
 import { isA } from '../../core/unknown.js'
 import type { Limits } from '../../diagnosis.js'
 import type {
@@ -222,8 +223,9 @@ export class SqliteStore<Client extends SqliteDatabase> implements EventStore<Cl
     return this.#connections.read((db) => inspecting.stats(this.#sql.inspect, db))
   }
 
-  list(filter: EventFilter) {
-    return this.#connections.read((db) => inspecting.list(this.#sql.inspect, db, filter))
+  async list(filter: EventFilter) {
+    const records = await this.#connections.read((db) => inspecting.list(this.#sql.inspect, db, filter))
+    return records.map(hideFromInspection)
   }
 
   retryDead(filter: EventFilter) {
