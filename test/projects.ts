@@ -16,6 +16,7 @@ const ON_SEVERAL_DATABASES = [
   'test/faults/inputs.test.ts',
   'test/acceptance/secrets/databases.test.ts',
   'test/acceptance/diagnosis/{backlog,cost}.test.ts',
+  'test/acceptance/sizes/**/*.test.ts',
 ]
 
 const ON_POSTGRES_AND_SQLITE = ['test/integrations/typeorm-own.test.ts']
