@@ -32,6 +32,7 @@ const processes = [
   campaign('sigterm-twice', 'SIGTERM twice'),
   campaign('sigterm-stuck-handler', 'SIGTERM with a stuck handler'),
   campaign('poison', 'an event that kills its process'),
+  campaign('manual-consumers', 'manual consumers (cron jobs) next to started instances'),
 ]
 
 const servers = [

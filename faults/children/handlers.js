@@ -1,10 +1,10 @@
-import { HANDLERS, POISON_ATTEMPTS } from '../lib/cast.js'
+import { HANDLERS, POISON_ATTEMPTS, SCRIPT_TYPE } from '../lib/cast.js'
 import { numberOf, randomOf } from '../lib/random.js'
 import { sleep } from '../lib/waiting.js'
 import { isIntact } from './payload.js'
 import { killNow } from './points.js'
 
-/** Registers every handler of the cast, each of which writes down when it starts and how it ends. */
+/** Registers the handlers of the cast that the role has, each of which writes down when it starts and how it ends. */
 export function registerHandlers({ outbox, job, journal, points, database, exactlyOnce, fixedDelay }) {
   const works = {
     note: () => {},
@@ -42,6 +42,7 @@ export function registerHandlers({ outbox, job, journal, points, database, exact
     points.reach('after-handler')
   }
   for (const [type, names] of Object.entries(HANDLERS)) {
+    if ((type === SCRIPT_TYPE) !== (job.role === 'script')) continue
     const retry = { maxAttempts: POISON_ATTEMPTS, policy: fixedDelay(3_500) }
     const options = type.startsWith('poison.') ? { retry } : {}
     for (const name of names) outbox.on(type, name, journaled(works[name]), options)

@@ -6,13 +6,14 @@ import { importFrom, openDatabase } from './databases.js'
 import { registerHandlers } from './handlers.js'
 import { Points } from './points.js'
 import { produce } from './producer.js'
+import { runOnce } from './script.js'
 import { watched } from './watched-store.js'
 import { work } from './worker.js'
 
 const packageDir = process.env.FAULTS_PACKAGE
 const aftercommit = await importFrom(packageDir, 'index.js')
 const { exactlyOnce } = await importFrom(packageDir, 'inbox/index.js')
-const roles = { producer: produce, worker: work }
+const roles = { producer: produce, worker: work, script: runOnce }
 
 process.on('disconnect', () => life?.stopped || process.exit(1))
 process.on('message', (message) => (message.job ? begin(message.job) : life?.hear(message)))
@@ -47,6 +48,7 @@ class Life {
   stopped = false
   #orders = new Map()
   #stopping = null
+  #working = null
 
   constructor(job, journal) {
     this.job = job
@@ -85,14 +87,15 @@ class Life {
       logger: this.#logger(),
       retry: { maxAttempts: job.maxAttempts, policy: aftercommit.exponentialBackoff(20, 200) },
       poller: { leaseMs: job.leaseMs, pollIntervalMs: job.pollIntervalMs, batchSize: job.batchSize },
-      dispatcher: { drainTimeoutMs: job.drainTimeoutMs },
+      dispatcher: { drainTimeoutMs: job.drainTimeoutMs, unroutableGraceMs: job.unroutableGraceMs },
     })
     registerHandlers({ ...this, exactlyOnce, fixedDelay: aftercommit.fixedDelay })
     await this.#migrate()
-    if (job.started) await this.#untilItWorks('start', () => this.outbox.start())
+    if (job.started) await this.untilItWorks('start', () => this.outbox.start())
     if (this.#stopping) return
     this.tell({ ready: true })
-    await roles[job.role](this, aftercommit)
+    this.#working = roles[job.role](this, aftercommit)
+    await this.#working
   }
 
   /** Who waits for a lock looks again and again: one line for many looks. */
@@ -111,12 +114,12 @@ class Life {
     if (this.job.armed?.point === 'in-migrate') {
       this.database.onStatement(() => isMigrating && this.points.reach('in-migrate'))
     }
-    await this.#untilItWorks('migrate', () => this.outbox.migrate())
+    await this.untilItWorks('migrate', () => this.outbox.migrate())
     isMigrating = false
   }
 
   /** As an application that waits for its database would do it. */
-  async #untilItWorks(what, attempt) {
+  async untilItWorks(what, attempt) {
     while (!this.#stopping) {
       try {
         return await attempt()
@@ -146,6 +149,8 @@ class Life {
 
   async #stop() {
     await this.outbox.stop()
+    // stop() does not wait for a run by hand.
+    if (this.job.role === 'script') await this.#working
     await this.database.close()
     this.stopped = true
     this.journal.write('stopped')

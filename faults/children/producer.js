@@ -1,6 +1,6 @@
 // Changes aggregates under their row locks, writes a business row with the id of each event that it publishes in the
 // same transaction, and sometimes changes its mind.
-import { COMMON_TYPES, KEYS } from '../lib/cast.js'
+import { COMMON_TYPES, KEYS, SCRIPT_TYPE } from '../lib/cast.js'
 import { numberOf, randomOf } from '../lib/random.js'
 import { sleep } from '../lib/waiting.js'
 import { payloadOf } from './payload.js'
@@ -15,6 +15,7 @@ export async function produce(life, aftercommit) {
   life.on('burst', ({ count }) => producer.burst(count))
   life.on('dawdle', ({ ms }) => producer.dawdle(ms))
   life.on('tangle', ({ keys, ms }) => producer.tangle(keys, ms))
+  life.on('script events', ({ count }) => producer.scriptEvents(count))
   life.on('poison', ({ events }) => producer.poison(events))
   await Promise.all(Array.from({ length: life.job.loops }, () => producer.loop()))
   await producer.idle()
@@ -82,6 +83,16 @@ class Producer {
       })
       const code = error?.cause?.code ?? error?.code
       if (error) this.#life.journal.write('hit', { point: 'conflict', action: String(code) })
+    })
+  }
+
+  /** Events that only scripts handle. */
+  scriptEvents(count) {
+    this.#begin(async () => {
+      for (let left = count; left > 0; left--) {
+        const key = this.#random.chance(0.3) ? this.#random.pick(KEYS) : null
+        await this.#transaction((tx, label) => this.#change(tx, label, key, undefined, SCRIPT_TYPE))
+      }
     })
   }
 

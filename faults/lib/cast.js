@@ -3,9 +3,12 @@ export const HANDLERS = {
   'thing.noted': ['note'],
   'thing.counted': ['note', 'count'],
   'thing.tried': ['note', 'try', 'count'],
+  'script.due': ['note'],
   'poison.kills': ['poison'],
   'poison.fails': ['poison'],
 }
+/** Only scripts handle it, which run from time to time. */
+export const SCRIPT_TYPE = 'script.due'
 /** How often a poison event is tried. */
 export const POISON_ATTEMPTS = 4
 export const COMMON_TYPES = ['thing.noted', 'thing.counted', 'thing.tried']

@@ -104,6 +104,8 @@ export class Crew {
     const child = this.isSkewed ? launch(this.#packageDir, skewed) : takeSpare(this.#packageDir)
     const member = new Member({ name, role, life, child, dir: this.#dir })
     this.#members.set(name, member)
+    // A script ends by itself, and its next run begins.
+    member.isLeaving = role === 'script'
     this.#journal.write('spawned', { child: member.proc, pid: child.pid })
     member.ended = once(child, 'exit').then(([code, signal]) => this.#exited(member, code, signal))
     child.on('message', (message) => member.hear(message))

@@ -86,7 +86,7 @@ class Round {
 
   #jobOf(_name, role) {
     const url = this.#urls?.[role] ?? this.database.url
-    const started = role === 'worker' || this.isHot
+    const started = role === 'worker' || (role === 'producer' && this.isHot)
     const { store, seed, isFinishing } = this
     return { store, url, seed, started, isFinishing, ...this.settings }
   }
@@ -96,7 +96,7 @@ class Round {
   async run() {
     if (this.scenario.isProxied) await this.#openProxies()
     await this.scenario.before?.(this)
-    for (const name of CREW) this.crew.start(name)
+    for (const name of [...CREW, ...(this.scenario.crew ?? [])]) this.crew.start(name)
     await this.crew.untilReady()
     await sleep(this.random.between(100, 300))
     for (let n = 1; n <= this.scenario.strikes && !this.signal?.aborted; n++) await this.#strike(n)
@@ -168,6 +168,11 @@ class Round {
   /** How many processes ended at that point so far. */
   deaths(point) {
     return readJournals(this.dir).filter((line) => line.what === 'hit' && line.point === point).length
+  }
+
+  /** How many runs of scripts came to their end so far. */
+  runsOfScripts() {
+    return readJournals(this.dir).filter((line) => line.what === 'ran').length
   }
 
   facts() {

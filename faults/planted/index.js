@@ -10,6 +10,7 @@ import leaseNeverRenewed from './lease-never-renewed.js'
 import renewRevives from './renew-revives.js'
 import retryForgetsHandledBy from './retry-forgets-handled-by.js'
 import runGoesOnAfterFailure from './run-goes-on-after-failure.js'
+import scriptsDoNotRegister from './scripts-do-not-register.js'
 import settleWithoutOwner from './settle-without-owner.js'
 
 const ROOT = path.resolve(import.meta.dirname, '../..')
@@ -29,6 +30,7 @@ export const planted = Object.fromEntries(
     renewRevives,
     retryForgetsHandledBy,
     runGoesOnAfterFailure,
+    scriptsDoNotRegister,
   ].map((one) => [one.name, one]),
 )
 

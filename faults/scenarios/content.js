@@ -1,4 +1,4 @@
-// Clocks, late commits, poison and backlogs.
+// Clocks, late commits, poison, backlogs and cron jobs.
 import { POISON_ATTEMPTS } from '../lib/cast.js'
 import { seen, sleep } from '../lib/waiting.js'
 import { EVERYWHERE, lineOf, SERVERS, strikeAt, victimOf } from './strikes.js'
@@ -85,4 +85,27 @@ const longBacklog = {
   },
 }
 
-export default [clockSkew, lateCommit, poison, longBacklog]
+/** Runs of scripts that have to end before the next events are published, and afterwards. */
+const RUNS = 2
+
+const manualConsumers = {
+  name: 'manual-consumers',
+  title:
+    'cron jobs that consume by hand, some of them killed, beside workers that give unroutable events no grace',
+  stores: EVERYWHERE,
+  strikes: 4,
+  crew: ['script-1', 'script-2'],
+  settings: () => ({ unroutableGraceMs: 0, pauseMs: 250 }),
+  async strike(round) {
+    const runs = async () => {
+      const before = round.runsOfScripts()
+      return seen(() => round.runsOfScripts() >= before + RUNS, 20_000, 100)
+    }
+    if (!(await runs())) return null
+    const member = await victimOf(round, ['producer'])
+    member?.order('script events', { count: 10 })
+    return member && (await runs()) ? `${round.runsOfScripts()} runs have ended` : null
+  },
+}
+
+export default [clockSkew, lateCommit, poison, longBacklog, manualConsumers]

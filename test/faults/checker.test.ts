@@ -71,6 +71,13 @@ describe('I1: every committed event is handled or DEAD with a reason', () => {
       'DEAD without a reason',
       (j) => j.commit('e', { status: 'DEAD' }).claim('w', 'a', 'e').run('w', 'e', 'note', false),
     ],
+    [
+      'DEAD as unroutable though it has handlers',
+      (j) => {
+        j.commit('e', { status: 'DEAD', lastError: 'UnroutableEventError: nobody' })
+        j.claim('w', 'a', 'e').run('w', 'e', 'note', false)
+      },
+    ],
     ['DONE without any run', (j) => j.commit('e')],
     ['DONE after a failure only', (j) => j.commit('e').claim('w', 'a', 'e').run('w', 'e', 'note', false)],
     ['DONE by one of two handlers', (j) => j.commit('e', { type: 'pair' }).handle('w', 'a', 'e')],

@@ -23,7 +23,12 @@ export function everythingIsHandled(history) {
 function unhandled(history, eventId, successes) {
   const row = history.rows.get(eventId)
   if (!row) return history.state.pruned ? [] : [{ eventId, text: 'committed, and its row is missing' }]
-  if (row.status === 'DEAD') return row.lastError ? [] : [{ eventId, text: 'DEAD without a reason' }]
+  if (row.status === 'DEAD' && !row.lastError) return [{ eventId, text: 'DEAD without a reason' }]
+  if (row.status === 'DEAD') {
+    const isUnroutable =
+      row.lastError.startsWith('UnroutableEventError') && history.handlersOf(eventId).length > 0
+    return isUnroutable ? [{ eventId, text: 'DEAD as unroutable, and its consumers have registered' }] : []
+  }
   if (row.status !== 'DONE') return [{ eventId, text: `left ${row.status} in the end` }]
   const done = history.settlements.get(eventId)?.find(({ outcome, settled }) => outcome === 'done' && settled)
   return history.handlersOf(eventId).flatMap((handler) => {
