@@ -1,6 +1,5 @@
 import { describe, expect, it } from 'vitest'
 import { z } from 'zod'
-import { HOSTILE_VALUES } from '../testing/hostile-values.js'
 import type { EventHandler } from '../bus.js'
 import { defineEvent } from '../core/define-event.js'
 import type { EventEnvelope } from '../core/envelope.js'
@@ -10,6 +9,7 @@ import {
   EventValidationError,
   InvalidPayloadError,
 } from '../core/errors.js'
+import { HOSTILE_VALUES } from '../testing/hostile-values.js'
 import { createTestOutbox } from '../testing/test-outbox.js'
 import { InMemoryEventBus } from './memory.js'
 

@@ -24,6 +24,7 @@ const samples: errors.AftercommitError[] = [
   new errors.HandlerExistsError('h', 'a.b'),
   new errors.InvalidSettingError('leaseMs', 'must be positive'),
   new errors.PoolTooSmallError(1, 3),
+  new errors.SettlementRejectedError('SQLSTATE 23514'),
   new errors.StoreNotMigratedError(),
   new errors.ProcessDiedError(),
   new errors.HandlerGaveUpError('h', 3, 2),

@@ -1,11 +1,11 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
-import { HOSTILE_VALUES } from '../testing/hostile-values.js'
 import { turns } from '../../test/support/machinery-world.js'
 import { fixedDelay } from '../core/backoff.js'
 import { defineEvent } from '../core/define-event.js'
 import type { EventEnvelope } from '../core/envelope.js'
 import type { Logger } from '../observe/logger.js'
 import type { MetricsExporter } from '../observe/metrics.js'
+import { HOSTILE_VALUES } from '../testing/hostile-values.js'
 import { createTestOutbox, type TestOutbox, type TestOutboxOptions } from '../testing/test-outbox.js'
 import type { Transaction } from '../transaction.js'
 

@@ -1,14 +1,7 @@
 import { formatPath, type PathSegment } from '../path.js'
 import { quoteText } from '../text.js'
 import { isA } from '../unknown.js'
-import {
-  AftercommitError,
-  hideProperty,
-  keepThrown,
-  nameErrors,
-  seeThrown,
-  type WithThrown,
-} from './base.js'
+import { AftercommitError, hideProperty, keepThrown, nameErrors, seeThrown, type WithThrown } from './base.js'
 
 /** The id is empty, longer than 64 characters, or holds control characters or half a surrogate pair. */
 export class InvalidEventIdError extends AftercommitError {

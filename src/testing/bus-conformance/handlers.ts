@@ -118,18 +118,22 @@ export const handlers: Theme = {
       'groups',
     )
 
-    test('a name that is taken for the same event is refused', async (h) => {
-      const bus = await h.bus({ group: group() })
-      bus.subscribe('order.placed', note('same'))
-      assert.throws(
-        () => bus.subscribe('order.placed', note('same')),
-        (error) => hasCode(error, 'HANDLER_EXISTS'),
-      )
-      assert.throws(
-        () => bus.subscribe('order.*', note('same')),
-        (error) => hasCode(error, 'HANDLER_EXISTS'),
-      )
-    })
+    test(
+      'refuses a second handler of the same name for one event, because the group keeps progress by name',
+      async (h) => {
+        const bus = await h.bus({ group: group() })
+        bus.subscribe('order.placed', note('same'))
+        assert.throws(
+          () => bus.subscribe('order.placed', note('same')),
+          (error) => hasCode(error, 'HANDLER_EXISTS'),
+        )
+        assert.throws(
+          () => bus.subscribe('order.*', note('same')),
+          (error) => hasCode(error, 'HANDLER_EXISTS'),
+        )
+      },
+      'groups',
+    )
 
     test('patterns that are none are refused', async (h) => {
       const bus = await h.bus({ group: group() })
