@@ -105,6 +105,9 @@ export class Life {
     outbox.on('hopeless', 'give up', () => {
       throw new Unrecoverable(this.#inErrors, { cause: new Error(this.#far) })
     })
+    outbox.on('final', 'give up', () => {
+      throw new Unrecoverable(this.#inErrors)
+    })
     outbox.on('slow', 'take long', () => new Promise((resolve) => setTimeout(resolve, 150)), {
       timeoutMs: 60,
     })
