@@ -5,7 +5,7 @@ import type { Logger } from './observe/logger.js'
 /** What surrounds the running code: the event being handled, and the open transaction of each outbox. */
 interface Ambient {
   readonly event: EventEnvelope | undefined
-  /** What the running handler was called with. */
+  /** Context of the running handler. */
   readonly context: HandlingContext
   readonly owner: object | undefined
   readonly transaction: unknown

@@ -153,7 +153,7 @@ export class Relay {
     which.forEach((at, index) => {
       const answer = answers[index]
       if (isA(answer, BrokerUnavailableError)) left.push(at)
-      // What a bus answers need not be an Error.
+      // The answer of a bus need not be an Error.
       else results[at] = answer === null ? null : { status: 'rejected', reason: answer }
     })
     if (left.length > 0) this.#begin(answers.find((one) => isA(one, BrokerUnavailableError)))

@@ -108,7 +108,7 @@ describe('publishing to a broker', () => {
     expect(confirmed).toEqual(ids.filter((id) => id !== 'e13'))
   })
 
-  it('does not send the rest of a batch after an outage that begins meanwhile', async () => {
+  it('does not send the rest of a batch after an outage that begins while it is sent', async () => {
     const { transport, bus } = world()
     const sends: number[] = []
     transport.send = async (messages) => {

@@ -49,7 +49,7 @@ export async function settled<T>(value: T): Promise<Awaited<T>> {
   return await value
 }
 
-/** Prevents an unhandled rejection of a value that nobody awaits, such as the promise of an asynchronous logger. */
+/** Prevents an unhandled rejection of a value that is not awaited, such as the promise of an asynchronous logger. */
 export function ignoreRejection(value: unknown): void {
   if (isThenable(value)) settled(value).catch(() => {})
 }

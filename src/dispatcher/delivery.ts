@@ -42,7 +42,7 @@ export class Delivery implements DeliveryInit {
   handlers: readonly Registration[] | null = null
   /** Of several handlers those that have succeeded in this attempt. */
   succeeded: string[] | null = null
-  /** Of several handlers those that have failed in this attempt. */
+  /** Names of the handlers that have failed in this attempt; null unless there are several handlers. */
   failed: string[] | null = null
   /** The next event of its ordering key in the same claim: started when this one is done, otherwise given back. */
   next: Delivery | null = null

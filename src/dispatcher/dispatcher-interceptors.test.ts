@@ -91,7 +91,7 @@ describe('Dispatcher: interceptors', () => {
     expect(seen[1]).toMatchObject({ errors: [{ message: 'x' }, { message: 'y' }] })
   })
 
-  it('are told of an event without a handler, with the error', async () => {
+  it('interceptors see an event without a handler, with the error', async () => {
     const calls: string[] = []
     const { cold, settle, outcomes, dispatcher } = dispatcherWorld({ interceptors: [noting(calls)] })
     dispatcher.resume()
@@ -101,7 +101,7 @@ describe('Dispatcher: interceptors', () => {
     expect(outcomes).toMatchObject([{ outcome: 'dead', attempts: 1 }])
   })
 
-  it('are told of an event without a handler that is tried again', async () => {
+  it('interceptors see an event without a handler that is tried again', async () => {
     const calls: string[] = []
     const { cold, settle, outcomes, dispatcher } = dispatcherWorld({
       interceptors: [noting(calls)],
@@ -117,7 +117,7 @@ describe('Dispatcher: interceptors', () => {
   it.each([
     ['one handler', 1],
     ['several handlers', 2],
-  ])('are told of an event of %s that cannot be decoded, with the error', async (_, count) => {
+  ])('interceptors see an event of %s that cannot be decoded, with the error', async (_, count) => {
     const calls: string[] = []
     const { on, cold, settle, outcomes, dispatcher } = dispatcherWorld({ interceptors: [noting(calls)] })
     for (let n = 0; n < count; n++) on(`h${n}`, () => void calls.push('handled'))
@@ -132,7 +132,7 @@ describe('Dispatcher: interceptors', () => {
     ])
   })
 
-  it('do not change the outcome of an event that cannot be decoded when one throws', async () => {
+  it('interceptors that throw do not change the outcome of an event that cannot be decoded', async () => {
     const seen: unknown[] = []
     const { on, cold, settle, outcomes, dispatcher } = dispatcherWorld({
       interceptors: [
@@ -148,7 +148,7 @@ describe('Dispatcher: interceptors', () => {
     expect(seen).toMatchObject([{ errors: [{ name: 'UndecodablePayloadError' }, { message: 'not today' }] }])
   })
 
-  it('are told of an event of a batch handler that cannot be decoded; its neighbours are handled', async () => {
+  it('interceptors see an event of a batch handler that cannot be decoded; its neighbours are handled', async () => {
     const calls: string[] = []
     const { onBatch, cold, settle, outcomes, dispatcher } = dispatcherWorld({ interceptors: [noting(calls)] })
     onBatch('batch', { size: 3, waitMs: 0 }, (events) => void calls.push(`batch of ${events.length}`))

@@ -21,7 +21,7 @@ interface World {
   readonly rows: Map<string, EventStatusName>
   /** How many deliveries the process holds. */
   held: number
-  /** What a written outcome triggers. */
+  /** Called for each written outcome. */
   onSettled: (eventId: string) => void
   add(from: number, to: number): void
 }

@@ -61,7 +61,7 @@ export class Workers {
     return Math.max(0, this.#held - this.#running)
   }
 
-  /** Gives a worker's place to whoever waits for it. */
+  /** Releases the place of a worker, which goes to the next waiting delivery. */
   leave(): void {
     this.#held--
     this.#options.places.leave()

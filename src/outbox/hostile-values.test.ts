@@ -292,7 +292,7 @@ function valueMaker(): Make {
   }
 }
 
-/** One event per hostile value and a healthy one beside it, twice: many more than there are workers. */
+/** Publishes two events per hostile value, each beside a healthy event: many more than there are workers. */
 async function deliver(place: Place, manner: (make: Make) => Act): Promise<void> {
   const make = valueMaker()
   const act = manner(make)

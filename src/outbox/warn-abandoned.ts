@@ -10,8 +10,8 @@ interface WarnOptions {
 }
 
 /**
- * Logs one warning per handler call that still runs when the drain timeout of a stop is over. Of a batch handler, whose call
- * has many events, one warning names the first event and their number.
+ * Logs one warning per handler call that still runs when the drain timeout of a stop is over. The call of a batch handler has
+ * many events, so its warning names the first event and their number.
  */
 export function warnAbandoned({ clock, logger }: WarnOptions, deliveries: readonly Delivery[]): void {
   const batches = new Map<Batcher, Delivery[]>()

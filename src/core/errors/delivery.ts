@@ -94,13 +94,13 @@ export class ProcessDiedError extends AftercommitError {
 const MAX_LISTED = 100
 const MAX_REASON = 500
 
-/** One or more handlers failed. The message names each of them with its error. */
+/** Failure of at least one handler. The message names each failed handler with its error. */
 export class AggregateHandlerError extends AftercommitError {
   static {
     nameErrors(AggregateHandlerError, 'AggregateHandlerError')
   }
 
-  /** What each handler threw, in the order of registration. */
+  /** Values that the handlers threw, in the order of registration. */
   readonly errors: readonly unknown[]
 
   /** `handler` is null for a failure outside of handlers, for example in an interceptor. */
