@@ -6,6 +6,7 @@ import { pathToFileURL } from 'node:url'
 
 const CONTRACTS = [
   'store.ts',
+  'event-record.ts',
   'registry.ts',
   'unhandled.ts',
   'diagnosis.ts',
@@ -43,7 +44,7 @@ const LAW = [
   { files: ['inbox/**'], may: ['core/**', ...CONTRACTS, 'observe/**', 'own'] },
   {
     files: ['stores/*/**'],
-    may: ['core/**', 'store.ts', 'registry.ts', 'unhandled.ts', 'diagnosis.ts', 'transaction.ts', 'own'],
+    may: ['core/**', 'store.ts', 'event-record.ts', 'registry.ts', 'unhandled.ts', 'diagnosis.ts', 'transaction.ts', 'own'],
   },
   { files: ['transactions/**'], may: ['core/**', ...CONTRACTS] },
   { files: ['bus/**'], may: ['core/**', ...CONTRACTS, 'own'] },

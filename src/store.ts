@@ -102,7 +102,7 @@ export interface ClaimedRow extends StoredEvent {
   readonly bytes?: number
   /**
    * Reason why the row cannot be handled, in words that complete "This event cannot be handled: …". The row becomes dead
-   * with this reason before an interceptor, a handler or a relay sees it. Content that is too large is left out.
+   * with this reason before an interceptor, a handler or a relay sees it. Content that is too large is left out, and `checkedRow()` finds all other reasons.
    */
   readonly invalid?: string | undefined
 }

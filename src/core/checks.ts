@@ -13,8 +13,8 @@ export const MAX_DELAY_MS = 3_155_760_000_000
 export const DELAY_REASON = 'must be a number of milliseconds from 0 to a hundred years'
 const MAX_VERSION = 2_147_483_647
 /** RFC 3339 and MySQL know years of four digits only. */
-const MIN_TIME = Date.parse('0001-01-01T00:00:00.000Z')
-const MAX_TIME = Date.parse('9999-12-31T23:59:59.999Z')
+export const MIN_TIME = Date.parse('0001-01-01T00:00:00.000Z')
+export const MAX_TIME = Date.parse('9999-12-31T23:59:59.999Z')
 
 export type Headers = Readonly<Record<string, string>>
 

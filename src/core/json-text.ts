@@ -1,3 +1,4 @@
+import { parsed } from './columns.js'
 import { InvalidPayloadError, PayloadTooLargeError } from './errors.js'
 import { numberProblem } from './json-number.js'
 import { formatPath } from './path.js'
@@ -33,11 +34,77 @@ export function checkJsonText(text: string): string {
   return text
 }
 
+/**
+ * Checks JSON text of a stored row against the limits of checkJsonText(). A key that comes twice is accepted, because no
+ * quick check finds it; its last value counts. `isJson`: the text is known to be valid JSON.
+ */
+export function checkStoredJson(text: string, isJson: boolean): void {
+  if (text.length * 3 > MAX_PAYLOAD_BYTES && utf8Length(text) > MAX_PAYLOAD_BYTES) {
+    throw new PayloadTooLargeError(MAX_PAYLOAD_BYTES)
+  }
+  if (isUnsuspicious(text) && (isJson || parsed(text) !== undefined)) return
+  const refuse = (path: string, reason: string) => new InvalidPayloadError(path, reason)
+  parseJsonText(text, refuse, MAX_PAYLOAD_DEPTH, true)
+}
+
+/** Shorter numbers without an exponent are exact as a double. */
+const EXACT_DIGITS = 15
+const POINT = 46
+/** `e`, and `E` with the bit that makes a letter small. The same bit turns brackets into braces. */
+const EXPONENT = 101
+const SMALL = 0x20
+
+/**
+ * Whether valid JSON text certainly keeps the limits, found with one pass that costs a fraction of `JSON.parse()`. False
+ * does not mean that the text breaks a limit, but that a scan must find out.
+ */
+function isUnsuspicious(text: string): boolean {
+  // Only an escape can stand for U+0000 or half a surrogate pair in text from a database.
+  if (text.includes('\\u')) return false
+  let depth = 0
+  for (let at = 0; at < text.length; at++) {
+    const unit = text.charCodeAt(at)
+    if (unit === QUOTE) {
+      at = endOfString(text, at)
+      if (at < 0) return false
+    } else if ((unit | SMALL) === OPEN_OBJECT) {
+      if (++depth > MAX_PAYLOAD_DEPTH) return false
+    } else if ((unit | SMALL) === CLOSE_OBJECT) depth--
+    else if (unit === MINUS || (unit >= ZERO && unit <= NINE)) {
+      const start = at
+      while (isPartOfNumber(text.charCodeAt(at + 1))) at++
+      if (at - start >= EXACT_DIGITS || (text.charCodeAt(at + 1) | SMALL) === EXPONENT) return false
+      // It may be -0, which comes back as 0.
+      if (unit === MINUS && text.charCodeAt(start + 1) === ZERO) return false
+    }
+  }
+  return true
+}
+
+/** Index of the quote that ends the string; negative if there is none. */
+function endOfString(text: string, start: number): number {
+  let end = text.indexOf('"', start + 1)
+  while (end > 0 && isEscaped(text, end)) end = text.indexOf('"', end + 1)
+  return end
+}
+
+/** Whether an odd number of backslashes stands before the quote. */
+function isEscaped(text: string, quote: number): boolean {
+  let before = quote - 1
+  while (text.charCodeAt(before) === BACKSLASH) before--
+  return (quote - before) % 2 === 0
+}
+
+function isPartOfNumber(unit: number): boolean {
+  return (unit >= ZERO && unit <= NINE) || unit === POINT
+}
+
 /** Parses JSON text of another program. Throws what `refuse` returns if a value would not come back equal. */
 export function parseJsonText(
   text: string,
   refuse: (path: string, reason: string) => Error,
   maxDepth = Number.POSITIVE_INFINITY,
+  mayRepeatKeys = false,
 ): unknown {
   let value: unknown
   try {
@@ -46,7 +113,7 @@ export function parseJsonText(
     // Without the cause: its message quotes the text.
     throw refuse('$', 'the text is not valid JSON')
   }
-  new JsonScanner(text, maxDepth, refuse).scan()
+  new JsonScanner(text, maxDepth, mayRepeatKeys, refuse).scan()
   return value
 }
 
@@ -57,15 +124,22 @@ export function parseJsonText(
 class JsonScanner {
   readonly #text: string
   readonly #maxDepth: number
+  readonly #mayRepeatKeys: boolean
   readonly #refusal: (path: string, reason: string) => Error
   readonly #path: (string | number)[] = []
   /** Keys of each open object so far; undefined for an open array. */
   readonly #keys: (Keys | undefined)[] = []
   #at = 0
 
-  constructor(text: string, maxDepth: number, refusal: (path: string, reason: string) => Error) {
+  constructor(
+    text: string,
+    maxDepth: number,
+    mayRepeatKeys: boolean,
+    refusal: (path: string, reason: string) => Error,
+  ) {
     this.#text = text
     this.#maxDepth = maxDepth
+    this.#mayRepeatKeys = mayRepeatKeys
     this.#refusal = refusal
   }
 
@@ -93,7 +167,7 @@ class JsonScanner {
     if (this.#path.length === this.#maxDepth)
       this.#refuse(`it is nested deeper than ${this.#maxDepth} levels`)
     this.#path.push(isObject ? '' : 0)
-    this.#keys.push(isObject ? new Keys() : undefined)
+    this.#keys.push(isObject && !this.#mayRepeatKeys ? new Keys() : undefined)
   }
 
   /** After a comma: true when a key comes next, false when the next item of an array does. */
@@ -106,8 +180,7 @@ class JsonScanner {
 
   #string(isKey: boolean): void {
     const start = this.#at + 1
-    let end = this.#text.indexOf('"', start)
-    while (this.#isEscaped(end)) end = this.#text.indexOf('"', end + 1)
+    const end = endOfString(this.#text, this.#at)
     this.#at = end
     const raw = this.#text.slice(start, end)
     const value = raw.includes('\\') ? (JSON.parse(`"${raw}"`) as string) : raw
@@ -115,16 +188,9 @@ class JsonScanner {
     const what = isKey ? 'the key' : 'the string'
     if (value.includes('\0')) this.#refuse(`${what} holds U+0000, which databases reject`)
     if (!isWellFormed(value)) this.#refuse(`${what} holds half a surrogate pair, which databases reject`)
-    if (isKey && !this.#keys[this.#keys.length - 1]?.add(value)) {
+    if (isKey && this.#keys[this.#keys.length - 1]?.add(value) === false) {
       this.#refuse('the key comes twice in one object, and only one value would be kept')
     }
-  }
-
-  /** An odd number of backslashes before a quote escapes it. */
-  #isEscaped(quote: number): boolean {
-    let before = quote - 1
-    while (this.#text.charCodeAt(before) === BACKSLASH) before--
-    return (quote - before) % 2 === 0
   }
 
   #number(): void {

@@ -18,6 +18,8 @@ import { MAX_PAYLOAD_BYTES, MAX_PAYLOAD_DEPTH } from './payload-limits.js'
 export const EVENT_TYPE = '"EVENT TYPE"'
 export const HEADER = '"HEADER NAME"'
 export const METADATA_FIELD = 'METADATA FIELD'
+/** Stands for a metadata field that does not exist. No known field is similar, so the message suggests none. */
+export const UNKNOWN_FIELD = 'zzzzzzzzzzzzzzzz'
 
 /**
  * Messages with which `publish()` refuses an event. The SQL functions and procedures of the stores enforce the same limits.
@@ -58,6 +60,7 @@ export function refusals() {
     },
     metadata: {
       noObject: messageOf(() => createMetadata([] as object)),
+      unknown: messageOf(() => createMetadata({ [UNKNOWN_FIELD]: 'x' } as object)),
       number: metadata(1),
       boolean: metadata(true),
       object: metadata({}),
@@ -69,6 +72,7 @@ export function refusals() {
       large: new PayloadTooLargeError(MAX_PAYLOAD_BYTES).message,
       deep: payload(tooDeep),
       number: payload('1e400'),
+      digits: payload('9007199254740993'),
       unclean: payload('"\\u0000"'),
     },
   }

@@ -2,6 +2,8 @@ import { runHandling } from '../ambient.js'
 import type { Clock } from '../core/clock.js'
 import type { EventEnvelope } from '../core/envelope.js'
 import { HandlerTimeoutError } from '../core/errors.js'
+import { MAX_EVENT_ID } from '../core/event-id.js'
+import { isClean, quoteText } from '../core/text.js'
 import { isA } from '../core/unknown.js'
 import { errorFields, type Logger, logs, type Redact, withFields } from '../observe/logger.js'
 import { handlerLabels, type MetricsExporter } from '../observe/metrics.js'
@@ -79,10 +81,15 @@ export function eventFields(
   event: Pick<EventEnvelope, 'eventId' | 'eventType' | 'metadata'>,
 ): Record<string, unknown> {
   return {
-    event_id: event.eventId,
+    event_id: loggableId(event.eventId),
     event_type: event.eventType,
     ...(event.metadata.correlationId === undefined ? {} : { correlation_id: event.metadata.correlationId }),
   }
+}
+
+/** An id that plain SQL wrote may have any length and any characters. */
+function loggableId(eventId: string): string {
+  return eventId.length <= MAX_EVENT_ID && isClean(eventId) ? eventId : quoteText(eventId, MAX_EVENT_ID)
 }
 
 /**

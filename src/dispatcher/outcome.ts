@@ -151,7 +151,12 @@ type Outcome = Settlement extends infer One
   : never
 
 export function settlementOf(delivery: Delivery, outcome: Outcome): Settlement {
-  return { eventId: delivery.event.eventId, token: delivery.token, ...outcome } as Settlement
+  return {
+    eventId: delivery.event.eventId,
+    token: delivery.token,
+    seq: delivery.seq,
+    ...outcome,
+  } as Settlement
 }
 
 /** Given up while its handlers run: those that have succeeded are not run again, and no attempt is counted. */

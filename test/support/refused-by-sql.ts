@@ -88,6 +88,10 @@ export const REFUSED: Readonly<Record<string, SqlEvent>> = {
   'a payload with 1e400': { event_type: 'a', payload: '{"n": 1e400}' },
   'a payload with -1e400': { event_type: 'a', payload: '[-1e400]' },
   'a payload with 1e-400': { event_type: 'a', payload: '[0, 1e-400]' },
+  'a payload with an integer beyond 2^53': { event_type: 'a', payload: '{"id": 9007199254740993}' },
+  'a payload with too many digits behind the point': { event_type: 'a', payload: '[0.1234567890123456789]' },
+  'an unknown metadata field': { event_type: 'a', metadata: '{"anotherProgram": "x"}' },
+  'an unknown metadata field that is no name': { event_type: 'a', metadata: '{"a \\n b": "x"}' },
   'a payload with 400 digits': { event_type: 'a', payload: `{"a": "text", "n": ${'9'.repeat(400)}}` },
 }
 
@@ -123,7 +127,8 @@ export const ACCEPTED: Readonly<Record<string, SqlEvent>> = {
   'a payload of 1 MiB': { event_type: 'a', payload: JSON.stringify('x'.repeat(1_048_574)) },
   'the largest and the smallest double': {
     event_type: 'a',
-    payload: '[1.7976931348623157e308, 5e-324, -5e-324, 0.1, 1E2]',
+    payload:
+      '[1.7976931348623157e308, 5e-324, -5e-324, 0.1, 1E2, 9007199254740992, 12345678901234567000, 0.30000000000000004, 1.000000000000000000]',
   },
 }
 

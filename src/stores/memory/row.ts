@@ -1,6 +1,6 @@
 import { utf8Length } from '../../core/payload-limits.js'
 import { CUT_NAME_LENGTH, MAX_COLUMN_BYTES, MAX_NAME_BYTES, tooLarge } from '../../core/row-limits.js'
-import type { StoredEvent } from '../../core/stored-event.js'
+import { checkedRow, type StoredEvent } from '../../core/stored-event.js'
 import type { ClaimedRow, EventRecord, EventStatusName } from '../../store.js'
 import type { SortedList } from './sorted-list.js'
 
@@ -48,7 +48,8 @@ export function sizeOf({ event }: Row): number {
 export function toClaimed(row: Row, token: string, suspect: boolean): ClaimedRow {
   const { seq, attempts, handledBy } = row
   const { event, invalid } = loaded(row.event)
-  return { ...event, seq, attempts, handledBy, token, suspect, bytes: sizeOf(row), invalid }
+  const claimed = { ...event, seq, attempts, handledBy, token, suspect, bytes: sizeOf(row), invalid }
+  return checkedRow<ClaimedRow>(claimed, true)
 }
 
 export function toRecord(row: Row): EventRecord {

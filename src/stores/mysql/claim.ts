@@ -1,4 +1,5 @@
 import { MAX_COLUMN_BYTES, tooLarge } from '../../core/row-limits.js'
+import { checkedRow, MAX_ATTEMPTS } from '../../core/stored-event.js'
 import {
   acceptsNothing,
   type ClaimedRow,
@@ -12,7 +13,6 @@ import type { Connection } from './connections.js'
 import type { Param, Query, Row } from './driver.js'
 import { FOR_UPDATE } from './locks.js'
 import type { Names } from './names.js'
-import { listIn, objectIn } from './parse.js'
 import { EXACT, NEVER } from './schema.js'
 
 /** Ends the token of a row whose former owner vanished: it is tried alone, and charged if it vanishes again. */
@@ -45,6 +45,9 @@ export const eventColumns = (payload = `${bounded('payload')}, ${bounded('payloa
 
 const NOW = 'utc_timestamp(6)'
 
+/** The last owner of a row. Another writer may have named one without a lease. */
+export const OWNER = 'if(locked_until is null, null, locked_by)'
+
 /** A row that is locked and about to be leased. */
 export interface Candidate {
   readonly seq: number
@@ -63,7 +66,7 @@ interface Lease {
 
 export function claimStatements(names: Names) {
   const { events, index } = names
-  const locking = `select seq, ${SIZE}, locked_by, fresh from ${events}`
+  const locking = `select seq, ${SIZE}, ${OWNER}, fresh from ${events}`
   const fresh = `${locking} force index (${index}_fresh) where fresh = 1`
   const timed = `${locking} force index (${index}_timed) where timed_at <= ${NOW}`
   const recent = `(? = 0 or created_at <= ${NOW} - interval ? microsecond)`
@@ -88,7 +91,7 @@ select seq from ${events} force index (${index}_fresh)
 select seq from ${events} force index (${index}_timed)
  where timed_at <= ${NOW} and ${suspect} and ${accept.sql} order by timed_at limit ?`,
     lost: `
-select e.seq, ${SIZE}, e.locked_by, e.fresh from ${seqs} ${bySeq}
+select e.seq, ${SIZE}, ${OWNER}, e.fresh from ${seqs} ${bySeq}
  where e.status in (0, 2) and e.locked_until < ${NOW} ${FOR_UPDATE} skip locked`,
     staleFresh: (accept: Condition) => `
 select seq from ${events} force index (${index}_fresh) where fresh = 1 and ${stale} and ${accept.sql}
@@ -104,7 +107,7 @@ select seq from ${events} e force index (${index}_ordered)
                where p.pending_key = e.pending_key order by p.pending_key, p.seq limit 1)
  order by pending_key, seq limit ?`,
     free: `
-select e.seq, ${SIZE}, e.locked_by, e.fresh from ${seqs} ${bySeq}
+select e.seq, ${SIZE}, ${OWNER}, e.fresh from ${seqs} ${bySeq}
  where e.status in (0, 2) and e.available_at <= ${NOW} and (e.locked_until is null or e.locked_until < ${NOW})
    ${FOR_UPDATE} skip locked`,
     // Highest seq drawn, ms to the next one due, whether a key has rows.
@@ -116,7 +119,7 @@ select (select max(seq) from ${events}),
     lease: `
 update json_table(?, '$[*]' columns (seq bigint unsigned path '$.seq', token varchar(255) ${EXACT} path '$.token',
     charge int path '$.charge', runs int path '$.runs')) s ${bySeq}
-   set e.locked_by = s.token, e.attempts = e.attempts + s.charge,
+   set e.locked_by = s.token, e.attempts = if(s.charge = 0, e.attempts, least(e.attempts, ${MAX_ATTEMPTS}) + s.charge),
        e.locked_until = if(s.runs = 1, ${NOW} + interval ? microsecond, e.locked_until)`,
     leaseRange: `
 update ${events} set locked_by = ?, locked_until = ${NOW} + interval ? microsecond where seq between ? and ?`,
@@ -314,30 +317,35 @@ export function claimUnroutable(
   })
 }
 
-/** Written out field by field: this runs for every event. */
 export function claimedRow(row: Row, token: string): ClaimedRow {
+  return checkedRow<ClaimedRow>(uncheckedRow(row, token), false)
+}
+
+/** Written out field by field: this runs for every event. */
+export function uncheckedRow(row: Row, token: string) {
   const bytes = row[9] as Uint8Array | null
   const leftOut = row[13] as string
   const isLoaded = !leftOut.includes('payload')
-  const payloadText = bytes === null && isLoaded ? ((row[8] as string | null) ?? 'null') : null
-  const payloadSize = payloadText === null ? (bytes?.length ?? 0) : Buffer.byteLength(payloadText)
+  const payloadText = row[8] ?? (bytes === null && isLoaded ? 'null' : null)
+  const payloadSize = bytes?.length ?? sizeOf(payloadText)
   return {
-    eventId: row[0] as string,
-    eventType: row[2] as string,
-    aggregateType: row[3] as string,
-    aggregateId: row[4] as string | null,
-    tenantId: row[5] as string | null,
-    orderingKey: row[6] as string | null,
+    eventId: row[0],
+    eventType: row[2],
+    aggregateType: row[3],
+    aggregateId: row[4],
+    tenantId: row[5],
+    orderingKey: row[6],
     version: Number(row[7]),
     payloadText,
-    payloadBytes: bytes === null || !isLoaded ? null : new Uint8Array(bytes),
-    headers: row[10] === null ? null : objectIn(row[10]),
-    metadata: row[11] === null ? null : objectIn(row[11]),
-    occurredAtMs: Math.round(Number(row[12])),
+    payloadBytes: bytes === null ? null : new Uint8Array(bytes),
+    headers: row[10],
+    metadata: row[11],
+    // A zero date, which some settings of the server allow, has no number.
+    occurredAtMs: row[12] === null ? Number.NaN : Math.round(Number(row[12])),
     payloadSize,
     seq: Number(row[1]),
     attempts: Number(row[14]),
-    handledBy: row[15] === null ? NOBODY : namesIn(row[15]),
+    handledBy: row[15],
     token,
     suspect: token.endsWith(SOLO) || token.endsWith(SOME),
     bytes: payloadSize + lengthOf(row[10]) + lengthOf(row[11]) + lengthOf(row[15]),
@@ -345,12 +353,10 @@ export function claimedRow(row: Row, token: string): ClaimedRow {
   }
 }
 
+function sizeOf(text: unknown): number {
+  return typeof text === 'string' ? Buffer.byteLength(text) : 0
+}
+
 function lengthOf(text: unknown): number {
   return typeof text === 'string' ? text.length : 0
 }
-
-function namesIn(text: unknown): readonly string[] {
-  return listIn(text).filter((name) => typeof name === 'string')
-}
-
-const NOBODY: readonly string[] = []

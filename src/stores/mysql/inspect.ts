@@ -1,14 +1,12 @@
-import type { EventFilter, EventRecord, EventStatusName, Failure, StoreStats } from '../../store.js'
-import { EventStatus } from '../../store.js'
+import { eventRecord } from '../../event-record.js'
+import { type EventFilter, type EventRecord, EventStatus, type StoreStats } from '../../store.js'
 import { IDS } from './append.js'
-import { claimedRow, eventColumns } from './claim.js'
+import { eventColumns, uncheckedRow } from './claim.js'
 import type { Param, Query } from './driver.js'
 import { FOR_UPDATE } from './locks.js'
 import type { Names } from './names.js'
-import { isObject, listIn } from './parse.js'
 import { NEVER } from './schema.js'
 
-const STATUS_NAMES = Object.keys(EventStatus) as EventStatusName[]
 const NOW = 'utc_timestamp(6)'
 const EVERYTHING = 2_147_483_647
 /** Begins the id of a row that is about to go: no event's own id holds a control character. */
@@ -93,20 +91,18 @@ export async function list(
   filter: EventFilter,
 ): Promise<readonly EventRecord[]> {
   const { rows } = await query(...filtered(sql.list, filter, 100))
-  return rows.map((row) => {
-    const { token: _token, suspect: _suspect, ...stored } = claimedRow(row, '')
-    return {
-      ...stored,
-      status: STATUS_NAMES[Number(row[17])] as EventStatusName,
-      failures: failuresOf(row[18]),
-      lastError: row[19] as string | null,
-      lockedBy: row[16] as string | null,
-      lockedUntil: date(row[20]),
-      availableAt: date(row[21]) as Date,
-      createdAt: date(row[22]) as Date,
-      doneAt: date(row[23]),
-    }
-  })
+  return rows.map((row) =>
+    eventRecord(uncheckedRow(row, ''), {
+      status: row[17],
+      failures: row[18],
+      lastError: row[19],
+      lockedBy: row[16],
+      lockedUntil: row[20],
+      availableAt: row[21],
+      createdAt: row[22],
+      doneAt: row[23],
+    }),
+  )
 }
 
 /** Inside a transaction. */
@@ -138,15 +134,4 @@ export async function discardDead(
   const ids = rows.map((row) => row[0] as string)
   if (ids.length > 0) await query(sql.discard, [JSON.stringify(ids)])
   return ids
-}
-
-function failuresOf(text: unknown): readonly (Failure & { readonly at: Date })[] {
-  const stored = listIn(text).filter(isObject) as (Failure & { at: string })[]
-  return stored
-    .map((failure) => ({ ...failure, at: new Date(failure.at) }))
-    .filter(({ at }) => !Number.isNaN(at.getTime()))
-}
-
-function date(epochMs: unknown): Date | null {
-  return epochMs === null ? null : new Date(Math.round(Number(epochMs)))
 }

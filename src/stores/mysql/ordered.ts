@@ -6,7 +6,7 @@ import {
 } from '../../store.js'
 import { accepts, type Condition } from './accepts.js'
 import { microseconds } from './append.js'
-import { type ClaimStatements, lease, SIZE, SOLO } from './claim.js'
+import { type ClaimStatements, lease, OWNER, SIZE, SOLO } from './claim.js'
 import type { Connection } from './connections.js'
 import type { Query } from './driver.js'
 import { FOR_UPDATE } from './locks.js'
@@ -21,6 +21,8 @@ const MOST_KEYS = 1_000
 const LOOK_AHEAD = 40
 /** Begins the token of a row whose key was taken over: its former owner cannot settle it any more. */
 const LOST = '~'
+/** Characters of the column. */
+const MAX_TOKEN = 255
 
 const NOW = 'utc_timestamp(6)'
 
@@ -57,7 +59,7 @@ interface Taking {
 export function orderedStatements({ events, index }: Names) {
   const ordered = `force index (${index}_ordered)`
   const takeable = (accept: Condition) =>
-    `(status in (0, 2) and available_at <= ${NOW} and created_at <= ${NOW} - interval ? microsecond and ${accept.sql})`
+    `(status in (0, 2) and available_at <= ${NOW} and (? = 0 or created_at <= ${NOW} - interval ? microsecond) and ${accept.sql})`
   // Sorted by the whole index. With `order by z.seq` alone MySQL 9.7 reads and sorts all rows of the key.
   const next = (key: string, more: string, limit: number) =>
     `(select z.seq from ${events} z ${ordered} where z.pending_key = ${key} ${more}
@@ -86,7 +88,7 @@ select g.pending_key, case when locked_until >= ${NOW} then 0 when not ${takeabl
    where near.n < ${LOOK_AHEAD} and near.seq is not null)
 select seq, k from near where seq is not null */`,
     lock: (accept: Condition) => `
-select e.seq, e.pending_key, ${SIZE}, locked_by, locked_until >= ${NOW}, ${takeable(accept)}
+select e.seq, e.pending_key, ${SIZE}, ${OWNER}, locked_until >= ${NOW}, ${takeable(accept)}
   from json_table(?, '$[*]' columns (seq bigint unsigned path '$')) s straight_join ${events} e force index (primary) on e.seq = s.seq
  where e.pending_key is not null ${FOR_UPDATE} skip locked`,
   }
@@ -117,7 +119,9 @@ export async function claimOrdered(
       chosen.flatMap(({ run }) => run),
       request,
       SOLO,
-      chosen.flatMap(({ lost }) => lost).map(({ seq, lockedBy }) => ({ seq, token: LOST + lockedBy })),
+      chosen
+        .flatMap(({ lost }) => lost)
+        .map(({ seq, lockedBy }) => ({ seq, token: (LOST + lockedBy).slice(0, MAX_TOKEN) })),
     )
     // What does not fit comes first next time; a cursor that went past it could keep it waiting for ever.
     const leftOut = possible[chosen.length]
@@ -140,7 +144,7 @@ async function look(
   for (;;) {
     const most = Math.min(step, MOST_KEYS - heads.length)
     const recent = microseconds(request.skipRecentMs)
-    const params = [recent, ...accept.params, afterKey, String(most)]
+    const params = [recent, recent, ...accept.params, afterKey, String(most)]
     const { rows } = await query(sql.heads(accept), params)
     for (const row of rows) {
       if (wanted.length >= request.keys) return { heads, wanted, reachedEnd: false }
@@ -167,7 +171,7 @@ async function takings(
   const found = await query(sql.near, [JSON.stringify(keys)])
   const seqs = JSON.stringify(found.rows.map((row) => Number(row[0])))
   const recent = microseconds(request.skipRecentMs)
-  const { rows } = await query(sql.lock(accept), [recent, ...accept.params, seqs])
+  const { rows } = await query(sql.lock(accept), [recent, recent, ...accept.params, seqs])
   const locked = new Map<number, Near>()
   for (const row of rows) {
     const near = {

@@ -1,3 +1,5 @@
+import { isObject, listIn } from '../../core/columns.js'
+import { MAX_ATTEMPTS } from '../../core/stored-event.js'
 import { sanitizeText } from '../../core/text.js'
 import type { Claim, Failure, Settlement } from '../../store.js'
 import { IDS, jsonText, microseconds } from './append.js'
@@ -5,14 +7,15 @@ import type { Connection } from './connections.js'
 import type { Param, Query } from './driver.js'
 import { FOR_UPDATE } from './locks.js'
 import type { Names } from './names.js'
-import { isObject, listIn } from './parse.js'
 import { EXACT, NEVER } from './schema.js'
 
 const NOW = 'utc_timestamp(6)'
 const KEPT_FAILURES = 10
 const ERROR_LENGTH = 4_000
+/** Takes the place of a zero date, which a writer without strict mode can insert and nobody else can write again. */
+const EARLIEST = "timestamp'1000-01-01'"
 
-const DONE = `e.status = 1, e.done_at = ${NOW}, e.locked_by = null, e.locked_until = null`
+const DONE = `e.status = 1, e.done_at = ${NOW}, e.locked_by = null, e.locked_until = null, e.halts = null`
 
 export function settleStatements({ events, index }: Names) {
   // Rows are locked in the order of the list, which is the same for everybody: by id.
@@ -35,8 +38,8 @@ update json_table(?, '$[*]' columns (id varchar(255) ${EXACT} path '$.id', statu
     handled longtext ${EXACT} path '$.handled', error longtext ${EXACT} path '$.error',
     failures longtext ${EXACT} path '$.failures')) s ${byId}
    set e.status = coalesce(s.status, e.status),
-       e.attempts = e.attempts + s.attempts,
-       e.available_at = case when s.status = 3 then ${NEVER} when s.delay is null then e.available_at
+       e.attempts = if(s.attempts = 0, e.attempts, least(e.attempts, ${MAX_ATTEMPTS}) + s.attempts),
+       e.available_at = case when s.status = 3 then ${NEVER} when s.delay is null then greatest(e.available_at, ${EARLIEST})
                              else ${NOW} + interval s.delay microsecond end,
        e.last_error = coalesce(s.error, e.last_error),
        e.handled_by = coalesce(s.handled, e.handled_by),

@@ -1,5 +1,6 @@
 import { GLOBAL_AGGREGATE } from '../../core/envelope.js'
 import { isCutName, MAX_COLUMN_BYTES, tooLarge } from '../../core/row-limits.js'
+import { checkedRow, MAX_ATTEMPTS } from '../../core/stored-event.js'
 import {
   acceptsNothing,
   type ClaimedRow,
@@ -106,7 +107,7 @@ with ${ranged ? `taken as materialized (select ${names.rangesTaken}() as seqs), 
 ), got as (
   update ${names.events} e set
       locked_by = $1::text || case when e.locked_by is null then '' when $11::int = 1 then '${SOLO}' else '${SOME}' end,
-      attempts = e.attempts + case when e.locked_by like '%${SOLO}' then 1 else 0 end,
+      attempts = case when e.locked_by like '%${SOLO}' then least(e.attempts, ${MAX_ATTEMPTS}) + 1 else e.attempts end,
       locked_until = now() + $2::float8 * interval '1 ms'
     where e.ctid = any(array(select ctid from picked where ${within}))
   returning ${eventColumns()}, e.locked_by
@@ -232,32 +233,36 @@ export async function claimUnroutable(
   return rows.map((row) => claimedRow(row, token))
 }
 
-/** Written out field by field: this runs for every event. */
 export function claimedRow(row: Row, token: string): ClaimedRow {
+  return checkedRow<ClaimedRow>(uncheckedRow(row, token), true)
+}
+
+/** Written out field by field: this runs for every event. */
+export function uncheckedRow(row: Row, token: string) {
   const base64 = present(row[9], LEFT_OUT_BYTES)
   const headers = present(row[10], LEFT_OUT)
   const metadata = present(row[11], LEFT_OUT)
   const handledBy = present(row[14], LEFT_OUT)
   const payloadBytes = base64 === null ? null : new Uint8Array(Buffer.from(base64, 'base64'))
-  const payloadText = row[9] !== null || row[8] === LEFT_OUT ? null : ((row[8] as string | null) ?? 'null')
+  const payloadText = present(row[8] ?? (row[9] === null ? 'null' : null), LEFT_OUT)
   const payloadSize = payloadText === null ? (payloadBytes?.length ?? 0) : Buffer.byteLength(payloadText)
   return {
-    eventId: row[0] as string,
-    eventType: row[2] as string,
-    aggregateType: (row[3] as string | null) ?? GLOBAL_AGGREGATE,
-    aggregateId: row[4] as string | null,
-    tenantId: row[5] as string | null,
-    orderingKey: row[6] as string | null,
+    eventId: row[0],
+    eventType: row[2],
+    aggregateType: row[3] ?? GLOBAL_AGGREGATE,
+    aggregateId: row[4],
+    tenantId: row[5],
+    orderingKey: row[6],
     version: row[7] === null ? 1 : Number(row[7]),
     payloadText,
     payloadBytes,
-    headers: headers === null ? null : JSON.parse(headers),
-    metadata: metadata === null ? null : JSON.parse(metadata),
+    headers,
+    metadata,
     occurredAtMs: Number(row[12]),
     payloadSize,
     seq: Number(row[1]),
     attempts: row[13] === null ? 0 : Number(row[13]),
-    handledBy: handledBy === null ? NOBODY : namesIn(handledBy),
+    handledBy,
     token,
     suspect: token.endsWith(SOLO) || token.endsWith(SOME),
     bytes: payloadSize + (headers?.length ?? 0) + (metadata?.length ?? 0) + (handledBy?.length ?? 0),
@@ -304,11 +309,3 @@ const NAMES = [
   ['tenant_id', 5],
   ['ordering_key', 6],
 ] as const
-
-/** Another writer may have put anything there. */
-function namesIn(text: string): readonly string[] {
-  const names: unknown = JSON.parse(text)
-  return Array.isArray(names) ? names : NOBODY
-}
-
-const NOBODY: readonly string[] = []

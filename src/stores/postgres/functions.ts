@@ -2,7 +2,7 @@ import { MAX_DELAY_MS, MAX_HEADERS, MAX_METADATA, MAX_NAME } from '../../core/ch
 import { MAX_EVENT_ID } from '../../core/event-id.js'
 import { METADATA_FIELDS } from '../../core/metadata.js'
 import { MAX_PAYLOAD_BYTES, MAX_PAYLOAD_DEPTH } from '../../core/payload-limits.js'
-import { EVENT_TYPE, HEADER, METADATA_FIELD, refusals } from '../../core/refusals.js'
+import { EVENT_TYPE, HEADER, METADATA_FIELD, refusals, UNKNOWN_FIELD } from '../../core/refusals.js'
 import { type Names, qualifiedNames } from './names.js'
 
 /** Stands for the quoted schema and the dot behind it, until the migration runs. */
@@ -11,6 +11,8 @@ const SCHEMA = '\x01'
 interface Routine {
   /** Name, parameters and result. */
   readonly signature: string
+  /** Settings besides the search_path. */
+  readonly settings?: string
   readonly body: string
 }
 
@@ -46,8 +48,8 @@ ${routines.map(creation).join('\n')}
 end $migration$;`
 }
 
-function creation({ signature, body }: Routine): string {
-  const create = `create or replace function ${signature} language plpgsql set search_path = pg_catalog, pg_temp as `
+function creation({ signature, settings = '', body }: Routine): string {
+  const create = `create or replace function ${signature} language plpgsql set search_path = pg_catalog, pg_temp ${settings}as `
   return `  execute format($sql$${formatted(create)}$sql$, name) || quote_literal(format($sql$${formatted(body)}$sql$, name, name_in_literal));`
 }
 
@@ -130,6 +132,7 @@ function publish({ publish, events, sequence, channel }: Names): Routine {
   metadata jsonb default null,
   delay_ms float8 default 0
 ) returns text`,
+    settings: 'set extra_float_digits = 1 ',
     body: `
 #variable_conflict use_variable
 declare
@@ -183,7 +186,7 @@ end `,
 function text(message: string, names: Readonly<Record<string, string>> = {}): string {
   let sql = `'${message.replaceAll("'", "''")}'`
   for (const [placeholder, value] of Object.entries(names))
-    sql = sql.replaceAll(placeholder, `' || ${value} || '`)
+    sql = sql.replaceAll(placeholder, () => `' || ${value} || '`)
   return sql
 }
 
@@ -227,13 +230,18 @@ function headersProblem({ name, headers }: ReturnType<typeof refusals>): string 
 
 function metadataProblem(metadata: ReturnType<typeof refusals>['metadata']): string {
   const shown = { [METADATA_FIELD]: 'm.key' }
+  const unknown = {
+    [UNKNOWN_FIELD]: `case when m.key ~ '^[A-Za-z_$][A-Za-z0-9_$]{0,39}$' then m.key else to_json(left(m.key, 40))::text end`,
+  }
   return `
-      select p.problem from jsonb_each(metadata) m cross join lateral (select case jsonb_typeof(m.value)
-            when 'string' then (select case when ${isLonger('v', MAX_METADATA)} then ${text(metadata.long, shown)}
+      select p.problem from jsonb_each(metadata) m cross join lateral (select case
+            when m.key not in (${METADATA_FIELDS.map((field) => `'${field}'`).join(', ')}) then ${text(metadata.unknown, unknown)}
+            when jsonb_typeof(m.value) = 'string' then (select case when ${isLonger('v', MAX_METADATA)} then ${text(metadata.long, shown)}
               when ${isUnclean('v')} then ${text(metadata.unclean, shown)} end from (select m.value #>> '{}' as v) s)
-            when 'number' then ${text(metadata.number, shown)} when 'boolean' then ${text(metadata.boolean, shown)}
-            when 'null' then null else ${text(metadata.object, shown)} end as problem) p
-        where m.key in (${METADATA_FIELDS.map((field) => `'${field}'`).join(', ')}) and p.problem is not null limit 1`
+            when jsonb_typeof(m.value) = 'number' then ${text(metadata.number, shown)}
+            when jsonb_typeof(m.value) = 'boolean' then ${text(metadata.boolean, shown)}
+            when jsonb_typeof(m.value) <> 'null' then ${text(metadata.object, shown)} end as problem) p
+        where p.problem is not null limit 1`
 }
 
 /** A container is nested too deep if it has as many containers around it as are allowed. */
@@ -243,10 +251,16 @@ function payloadProblem({ large, deep }: ReturnType<typeof refusals>['payload'])
         'strict $.**{${MAX_PAYLOAD_DEPTH}} ? (@.type() == "array" || @.type() == "object")') then ${text(deep)} end`
 }
 
-/** Numbers outside of strings that a double cannot hold. */
-function numberProblem({ number }: ReturnType<typeof refusals>['payload']): string {
+/**
+ * Numbers outside of strings that a double cannot hold, or keeps with fewer digits. The function pins `extra_float_digits`,
+ * so that the text of a double is the shortest decimal that reads back as the same double.
+ */
+function numberProblem({ number, digits }: ReturnType<typeof refusals>['payload']): string {
   return `
-      select ${text(number)} from regexp_matches(regexp_replace(content, E'"(?:[^"\\\\\\\\]|\\\\\\\\.)*"', '""', 'g'), '[0-9.]{16,}', 'g') n
-        where n[1]::numeric > 1.7976931348623157e308::numeric
-          or (n[1]::numeric <> 0 and n[1]::numeric < 4.94e-324::numeric) limit 1`
+      select p.problem from regexp_matches(regexp_replace(content, E'"(?:[^"\\\\\\\\]|\\\\\\\\.)*"', '""', 'g'), '[0-9.]{16,}', 'g') n
+        cross join lateral (select case
+            when n[1]::numeric > 1.7976931348623157e308::numeric
+              or (n[1]::numeric <> 0 and n[1]::numeric < 4.94e-324::numeric) then ${text(number)}
+            when n[1]::float8::text::numeric <> n[1]::numeric then ${text(digits)} end as problem) p
+        where p.problem is not null limit 1`
 }

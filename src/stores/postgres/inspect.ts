@@ -1,12 +1,10 @@
-import type { EventFilter, EventRecord, EventStatusName, Failure, StoreStats } from '../../store.js'
-import { EventStatus } from '../../store.js'
-import { claimedRow } from './claim.js'
+import { eventRecord } from '../../event-record.js'
+import { type EventFilter, type EventRecord, EventStatus, type StoreStats } from '../../store.js'
+import { uncheckedRow } from './claim.js'
 import { eventColumns } from './columns.js'
 import { milliseconds, type Param, type Query, statement } from './driver.js'
 import type { Names } from './names.js'
 import { DEAD, FRESH, ORDERED, TIMED } from './schema.js'
-
-const STATUS_NAMES = Object.keys(EventStatus) as EventStatusName[]
 
 /** $1 status, $2 ids, $3 type, $4 after seq, $5 limit; null leaves a condition out. */
 const FILTER = `($1::int is null or status = $1::int)
@@ -85,33 +83,16 @@ export async function list(
   query: Query,
   filter: EventFilter,
 ): Promise<readonly EventRecord[]> {
-  return (await query(sql.list, filterParams(filter, 100))).map((row) => {
-    const { token: _token, suspect: _suspect, ...stored } = claimedRow(row, '')
-    return {
-      ...stored,
-      status: STATUS_NAMES[Number(row[15])] as EventStatusName,
-      failures: parsed<StoredFailure[]>(row[16], []).map((failure) => ({
-        ...failure,
-        at: new Date(failure.at),
-      })),
-      lastError: row[17] as string | null,
-      lockedBy: row[18] as string | null,
-      lockedUntil: date(row[19]),
-      availableAt: date(row[20]) as Date,
-      createdAt: date(row[21]) as Date,
-      doneAt: date(row[22]),
-    }
-  })
-}
-
-interface StoredFailure extends Failure {
-  readonly at: string
-}
-
-function parsed<T>(text: unknown, otherwise: T): T {
-  return text === null ? otherwise : (JSON.parse(text as string) as T)
-}
-
-function date(epochMs: unknown): Date | null {
-  return epochMs === null ? null : new Date(Number(epochMs))
+  return (await query(sql.list, filterParams(filter, 100))).map((row) =>
+    eventRecord(uncheckedRow(row, ''), {
+      status: row[15],
+      failures: row[16],
+      lastError: row[17],
+      lockedBy: row[18],
+      lockedUntil: row[19],
+      availableAt: row[20],
+      createdAt: row[21],
+      doneAt: row[22],
+    }),
+  )
 }

@@ -1,3 +1,4 @@
+import { MAX_ATTEMPTS } from '../../core/stored-event.js'
 import {
   acceptsNothing,
   type ClaimedRow,
@@ -94,7 +95,7 @@ with recursive head as (
 ), got as (
   update ${names.events} e set
       locked_by = case when e.locked_by is null then $1::text else $1::text || '${SOLO}' end,
-      attempts = e.attempts + case when e.locked_by like '%${SOLO}' then 1 else 0 end,
+      attempts = case when e.locked_by like '%${SOLO}' then least(e.attempts, ${MAX_ATTEMPTS}) + 1 else e.attempts end,
       locked_until = now() + $2::float8 * interval '1 ms'
     where e.ctid = any(${whole('run')})
   returning ${eventColumns()}, e.locked_by

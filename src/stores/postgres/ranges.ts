@@ -28,7 +28,7 @@ export function rangeStatements(names: Names) {
     // $1, $2 first and last seq, $3 most bytes of a row, $4–$7 filter
     rows: statement(`
 select ${columns}, e.plain::int
-  from (select *, ${accepts(4)} and ${sizeOf()} <= $3::float8 as plain from ${names.events}
+  from (select *, ${accepts(4)} and locked_by is null and ${sizeOf()} <= $3::float8 as plain from ${names.events}
          where ${FRESH} and seq between $1::bigint and $2::bigint and locked_until is null order by seq offset 0) e
  order by e.seq`),
     shorten: statement(`update ${names.ranges} set last_seq = $2::bigint where token = $1::text`),

@@ -1,3 +1,4 @@
+import { MAX_ATTEMPTS } from '../../core/stored-event.js'
 import { sanitizeText } from '../../core/text.js'
 import type { Claim, Settlement } from '../../store.js'
 import { type Query, statement } from './driver.js'
@@ -9,7 +10,7 @@ export function settleStatements(names: Names) {
   // One row comes back: how many were settled, and which, but only when some were not.
   const report = `select count(*), case when count(*) < $3::int then string_agg(event_id, E'\\x1e') end from settled`
   const remove = `delete from ${names.events}`
-  const keep = `update ${names.events} set status = 1, done_at = now(), locked_by = null, locked_until = null`
+  const keep = `update ${names.events} set status = 1, done_at = now(), locked_by = null, locked_until = null, halts = null`
   // The same of a range, whose rows have no lease of their own unless it ran out; $4: it ends with these.
   const ranged = `event_id = any(string_to_array($1::text, E'\\x1e')) and status in (0, 2) and (locked_by = $2::text
     or locked_by is null and status = 0 and (select exists (select 1 from ${names.ranges} where token = $2::text)))`
@@ -33,7 +34,7 @@ with s as materialized (
 )
 update ${names.events} e set
     status = coalesce(l.status, e.status),
-    attempts = e.attempts + l.attempts,
+    attempts = case when l.attempts = 0 then e.attempts else least(e.attempts, ${MAX_ATTEMPTS}) + l.attempts end,
     available_at = case when l.status = 3 then 'infinity'
                         when l.delay is null then e.available_at
                         else clock_timestamp() + l.delay * interval '1 ms' end,

@@ -13,8 +13,11 @@ export const JOIN_NAMES = 'left join accepted a on a.name = e.event_type'
 
 const startsWith = (text: string) => `substr(${text}, 1, length(p.value)) = p.value`
 
-/** Whether the newest version accepted for the row, or -1, is at least its own. */
-export const ACCEPTED = `e.version <= coalesce(a.newest,
+/**
+ * Whether the newest version accepted for the row, or -1, is at least its own. The sum makes a number of a version that
+ * another writer wrote as text, which would be above every number.
+ */
+export const ACCEPTED = `e.version + 0 <= coalesce(a.newest,
     (select newest from accepted where name = e.aggregate_type || char(31) || e.event_type),
     case when :everything = 1 or exists (select 1 from json_each(:prefixes) p
       where ${startsWith('e.event_type')} or ${startsWith('char(31) || e.aggregate_type || char(31) || e.event_type')})

@@ -13,6 +13,9 @@ import { lease, leaseRange, leaseStatements, type Range, SOLO, SOME } from './le
 import type { Names } from './names.js'
 import { clock, FRESH, indexesOf, LEASED, NEVER, NOW, ORDERED, TIMED } from './schema.js'
 
+/** A row from the future, or with a time that is no number, is old enough if nothing is left alone. */
+export const NOT_RECENT = '(:skipRecentMs = 0 or e.created_at <= :now - :skipRecentMs)'
+
 /** As a sum: with a parameter alone SQLite would prepare the statement anew for every call. */
 const LIMIT = 'limit :limit + 0'
 
@@ -34,7 +37,7 @@ select e.seq as seq from ${names.events} e indexed by ${from} ${JOIN_NAMES}
       where ${ORDERED} and ${condition} order by f.ordering_key, f.seq limit 1)`
   const fresh = pick(
     index.fresh,
-    `${FRESH} and e.seq >= :fromSeq and e.locked_until is null and e.created_at <= :now - :skipRecentMs`,
+    `${FRESH} and e.seq >= :fromSeq and e.locked_until is null and ${NOT_RECENT}`,
     'e.seq',
   )
   return {

@@ -1,18 +1,11 @@
-import {
-  type EventFilter,
-  type EventRecord,
-  EventStatus,
-  type EventStatusName,
-  type Failure,
-  type StoreStats,
-} from '../../store.js'
+import { eventRecord } from '../../event-record.js'
+import { type EventFilter, type EventRecord, EventStatus, type StoreStats } from '../../store.js'
 import { EVENT_COLUMNS } from './columns.js'
 import type { Connection, Params, Row } from './driver.js'
-import { claimedRow, parsed } from './lease.js'
+import { uncheckedRow } from './lease.js'
 import type { Names } from './names.js'
 import { clock, DEAD, FRESH, indexesOf, NEVER, NOW, ORDERED, TIMED } from './schema.js'
 
-const STATUS_NAMES = Object.keys(EventStatus) as EventStatusName[]
 const LISTED = 100
 const EVERYTHING = Number.MAX_SAFE_INTEGER
 
@@ -113,26 +106,14 @@ function findDead(sql: Statements, db: Connection, filter: EventFilter): readonl
 }
 
 function recordOf(row: Row): EventRecord {
-  const { token: _token, suspect: _suspect, ...stored } = claimedRow(Object.values(row))
-  return {
-    ...stored,
-    status: STATUS_NAMES[Number(row.status)] as EventStatusName,
-    failures: failuresIn(row.failures as string | null),
-    lastError: row.last_error as string | null,
-    lockedBy: row.locked_by as string | null,
-    lockedUntil: date(row.locked_until),
-    availableAt: date(row.available_at) as Date,
-    createdAt: date(row.created_at) as Date,
-    doneAt: date(row.done_at),
-  }
-}
-
-function failuresIn(text: string | null): EventRecord['failures'] {
-  const stored = parsed(text)
-  if (!Array.isArray(stored)) return []
-  return stored.map((failure: Failure & { at: number }) => ({ ...failure, at: new Date(failure.at) }))
-}
-
-function date(epochMs: unknown): Date | null {
-  return epochMs === null ? null : new Date(Number(epochMs))
+  return eventRecord(uncheckedRow(Object.values(row)), {
+    status: row.status,
+    failures: row.failures,
+    lastError: row.last_error,
+    lockedBy: row.locked_by,
+    lockedUntil: row.locked_until,
+    availableAt: row.available_at,
+    createdAt: row.created_at,
+    doneAt: row.done_at,
+  })
 }

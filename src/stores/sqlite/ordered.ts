@@ -5,6 +5,7 @@ import {
   type OrderedClaimResult,
 } from '../../store.js'
 import { ACCEPTED, filterParams, JOIN_NAMES, WITH_NAMES } from './accepts.js'
+import { NOT_RECENT } from './claim.js'
 import { sizeOf } from './columns.js'
 import type { Connections } from './connections.js'
 import type { Connection, Params, Row, SqliteDatabase } from './driver.js'
@@ -25,16 +26,16 @@ const LOST = '~'
  */
 export function orderedStatements(names: Names) {
   const index = indexesOf(names)
-  const takeable = `(e.status in (0, 2) and e.available_at <= :now and e.created_at <= :now - :skipRecentMs and ${ACCEPTED})`
+  const takeable = `(e.status in (0, 2) and e.available_at <= :now and ${NOT_RECENT} and ${ACCEPTED})`
   const state = `case when e.locked_until >= :now or not ${takeable} then 0 when e.locked_until is null then 1 else 2 end`
   const entered = '(h.state = 1 or (h.state = 2 and h.lost < :suspects))'
   return {
     // state 1: can be taken, 2: its last owner vanished, 0: the key waits; `taken` and `lost` count those in front
     heads: `
-with recursive ${WITH_NAMES}, head(n, ordering_key, state, due, taken, lost) as (
-  select 0, :afterKey, 0, null, 0, 0
+with recursive ${WITH_NAMES}, head(n, seq, ordering_key, state, due, taken, lost) as (
+  select 0, 0, :afterKey, 0, null, 0, 0
   union all
-  select h.n + 1, e.ordering_key, ${state},
+  select h.n + 1, e.seq, e.ordering_key, ${state},
       case when e.status in (0, 2) and e.available_at > :now and e.available_at < ${NEVER} then e.available_at end,
       h.taken + ${entered}, h.lost + (h.state = 2)
     from head h cross join ${names.events} e on e.seq = (
@@ -43,17 +44,19 @@ with recursive ${WITH_NAMES}, head(n, ordering_key, state, due, taken, lost) as 
       ${JOIN_NAMES}
    where h.n < ${MOST_KEYS} and h.taken + ${entered} < :keys
 )
-select ordering_key, due, ${entered} as entered from head h where n > 0 order by n`,
-    // The first rows of these keys, and whatever was leased further back.
+select seq, ordering_key, due, ${entered} as entered from head h where n > 0 order by n`,
+    // The first rows of the keys that begin with these rows, and whatever was leased further back.
     runs: `
-with ${WITH_NAMES}, pending as (
-  select e.seq, row_number() over (partition by k.value order by e.seq) as nth
-    from json_each(:heads) k cross join ${names.events} e indexed by ${index.ordered}
-   where ${ORDERED} and e.ordering_key = k.value and e.seq in (
+with ${WITH_NAMES}, first as materialized (
+  select f.seq as head, f.ordering_key as key from json_each(:heads) k cross join ${names.events} f on f.seq = k.value
+), pending as (
+  select k.head, e.seq, row_number() over (partition by k.head order by e.seq) as nth
+    from first k cross join ${names.events} e indexed by ${index.ordered}
+   where ${ORDERED} and e.ordering_key = k.key and e.seq in (
      select f.seq from ${names.events} f indexed by ${index.ordered}
-      where ${ORDERED} and f.ordering_key = k.value order by f.seq limit :lookAhead)
+      where ${ORDERED} and f.ordering_key = k.key order by f.seq limit :lookAhead)
 )
-select e.ordering_key as ordering_key, e.seq as seq, ${sizeOf('e.')} as size, e.locked_until as locked_until, ${takeable} as takeable
+select p.head as head, e.seq as seq, ${sizeOf('e.')} as size, e.locked_until as locked_until, ${takeable} as takeable
   from pending p cross join ${names.events} e on e.seq = p.seq ${JOIN_NAMES}
  where p.nth <= :runLength or e.locked_until is not null
  order by e.seq`,
@@ -109,8 +112,8 @@ function take(
   let before = request.afterKey
   let count = 0
   let bytes = 0
-  for (const { key, isEntered } of heads) {
-    const taking = isEntered ? takingOf(pending.get(key) ?? [], now, request.runLength) : undefined
+  for (const { seq, key, isEntered } of heads) {
+    const taking = isEntered ? takingOf(pending.get(seq) ?? [], now, request.runLength) : undefined
     if (taking) {
       count += taking.run.length
       for (const { size } of taking.run) bytes += size
@@ -131,7 +134,8 @@ function take(
 }
 
 interface Scan {
-  readonly heads: readonly { readonly key: string; readonly isEntered: boolean }[]
+  /** By their first rows: a key of bytes, or with U+0000 in it, does not come back from JSON as it was. */
+  readonly heads: readonly { readonly seq: number; readonly key: string; readonly isEntered: boolean }[]
   /** How many of them are entered. */
   readonly taken: number
   /** The last key that was seen, when there may be more behind it. */
@@ -153,7 +157,7 @@ function scan(
     const isEntered = Number(row.entered) === 1
     if (isEntered) taken++
     if (row.due !== null) due = Math.min(due, Number(row.due))
-    return { key: row.ordering_key as string, isEntered }
+    return { seq: Number(row.seq), key: row.ordering_key as string, isEntered }
   })
   const mayGoOn = taken >= keys || heads.length >= MOST_KEYS
   return {
@@ -171,12 +175,12 @@ function pendingOf(
   filter: Params,
   now: number,
   heads: Scan['heads'],
-): Map<string, Pending[]> {
-  const entered = heads.filter((head) => head.isEntered).map((head) => head.key)
+): Map<number, Pending[]> {
+  const entered = heads.filter((head) => head.isEntered).map((head) => head.seq)
   const lookAhead = Math.max(runLength, LOOK_AHEAD)
   const params = { ...filter, heads: JSON.stringify(entered), now, skipRecentMs, runLength, lookAhead }
-  const pending = new Map<string, Pending[]>(entered.map((key) => [key, []]))
-  for (const row of db.all(sql.runs, params)) pending.get(row.ordering_key as string)?.push(pendingRow(row))
+  const pending = new Map<number, Pending[]>(entered.map((seq) => [seq, []]))
+  for (const row of db.all(sql.runs, params)) pending.get(Number(row.head))?.push(pendingRow(row))
   return pending
 }
 

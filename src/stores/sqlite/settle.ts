@@ -1,7 +1,7 @@
+import { isObject, listIn } from '../../core/columns.js'
 import { sanitizeText } from '../../core/text.js'
 import type { Claim, Failure, Settlement } from '../../store.js'
-import type { Connection, Params } from './driver.js'
-import { parsed } from './lease.js'
+import type { Connection, Params, Row } from './driver.js'
 import type { Names } from './names.js'
 import { clock, NEVER, NOW } from './schema.js'
 
@@ -11,35 +11,37 @@ const KEPT_FAILURES = 10
 const SHORTEST_RUN = 16
 
 export function settleStatements(names: Names) {
-  // Rows that are pending and still carry their token, of a list of [id, token].
+  // Rows that are pending and still carry their token, of a list of [id, token, seq]. By `seq` where a claim told it: an id
+  // that another writer made of bytes, or with U+0000 in it, does not come back from JSON as it was.
   const mine = `seq in (
-  select e.seq from json_each(:claims) c cross join ${names.events} e on e.event_id = c.value ->> 0
+  select e.seq from json_each(:claims) c cross join ${names.events} e on e.seq =
+      coalesce(c.value ->> 2, (select f.seq from ${names.events} f where f.event_id = c.value ->> 0))
    where e.locked_by = c.value ->> 1 and e.status in (0, 2))`
   const run = 'seq between :first and :last'
   const remove = `delete from ${names.events}`
   // No function, and no half of a statement after a failure: otherwise SQLite would keep each page twice meanwhile.
   const done = `
-update or rollback ${names.events} set status = 1, done_at = :now, locked_by = null, locked_until = null`
+update or rollback ${names.events} set status = 1, done_at = :now, locked_by = null, locked_until = null, halts = null`
   return {
-    remove: { run: `${remove} where ${run}`, some: `${remove} where ${mine} returning event_id` },
-    done: { run: `${done} where ${run}`, some: `${done} where ${mine} returning event_id` },
+    remove: { run: `${remove} where ${run}`, some: `${remove} where ${mine} returning event_id, seq` },
+    done: { run: `${done} where ${run}`, some: `${done} where ${mine} returning event_id, seq` },
     leasedInRun: `
 select count(*) as count from ${names.events} where ${run} and locked_by = :token and status in (0, 2)`,
-    before: `select event_id, locked_by, failures from ${names.events} where ${mine}`,
+    before: `select event_id, seq, locked_by, failures from ${names.events} where ${mine}`,
     others: `
 update ${names.events} set
     status = coalesce(s.value ->> 'status', status),
-    attempts = attempts + (s.value ->> 'attempts'),
+    attempts = iif(s.value ->> 'attempts' = 0, attempts, attempts + (s.value ->> 'attempts')),
     available_at = coalesce(cast(s.value ->> 'due' as integer), available_at),
     last_error = coalesce(s.value ->> 'error', last_error),
     handled_by = coalesce(s.value ->> 'handled', handled_by),
     failures = coalesce(s.value ->> 'failures', failures),
     halts = case when ordering_key is not null then s.value ->> 'halts' end,
     locked_by = null, locked_until = null
-  from json_each(:rows) s where event_id = s.value ->> 'id'`,
+  from json_each(:rows) s where seq = s.value ->> 'seq'`,
     renew: `
 update ${names.events} set locked_until = ${NOW} + cast(:leaseMs as integer)
- where ${mine} and locked_until > ${NOW} returning event_id`,
+ where ${mine} and locked_until > ${NOW} returning event_id, seq`,
   }
 }
 
@@ -86,7 +88,14 @@ function settleDone(
   }
   if (others.length === 0) return
   const rows = db.all(statement.some, { claims: claimsText(others), ...at })
-  for (const row of rows) settled.add(row.event_id as string)
+  for (const eventId of idsOf(rows, others).keys()) settled.add(eventId)
+}
+
+/** Rows by the ids that the claims have for them. */
+function idsOf(rows: readonly Row[], claims: readonly Claim[]): Map<string, Row> {
+  const known = new Map<number, string>()
+  for (const { seq, eventId } of claims) if (seq !== undefined) known.set(seq, eventId)
+  return new Map(rows.map((row) => [known.get(Number(row.seq)) ?? (row.event_id as string), row]))
 }
 
 function isLeased(sql: Statements, db: Connection, run: Params, length: number): boolean {
@@ -110,28 +119,26 @@ type Other = Exclude<Settlement, { outcome: 'done' }>
 
 function settleOthers(sql: Statements, db: Connection, others: readonly Other[], settled: Set<string>): void {
   const now = clock(db)
-  const leased = new Map(
-    db.all(sql.before, { claims: claimsText(others) }).map((row) => [row.event_id as string, row]),
-  )
+  const leased = idsOf(db.all(sql.before, { claims: claimsText(others) }), others)
   const changes: object[] = []
   for (const other of others) {
     const row = leased.get(other.eventId)
     // Once: the second outcome of one claim has lost its lease by the first.
     if (row?.locked_by !== other.token || !leased.delete(other.eventId)) continue
-    changes.push(changeOf(other, now, row.failures as string | null))
+    changes.push(changeOf(other, now, row))
     settled.add(other.eventId)
   }
   db.run(sql.others, { rows: JSON.stringify(changes) })
 }
 
-function changeOf(settlement: Other, now: number, before: string | null): object {
-  const { eventId: id, outcome } = settlement
+function changeOf(settlement: Other, now: number, { seq, failures: before }: Row): object {
+  const { outcome } = settlement
   if (outcome === 'release') {
-    return { id, attempts: 0, due: settlement.delayMs > 0 ? now + settlement.delayMs : null }
+    return { seq, attempts: 0, due: settlement.delayMs > 0 ? now + settlement.delayMs : null }
   }
   const { handledBy, attempts, failures } = settlement
   return {
-    id,
+    seq,
     attempts,
     status: outcome === 'retry' ? 2 : 3,
     due: outcome === 'retry' ? now + settlement.delayMs : NEVER,
@@ -143,15 +150,15 @@ function changeOf(settlement: Other, now: number, before: string | null): object
 }
 
 /** As JSON text, like what is stored. */
-function lastFailures(before: string | null, added: readonly Failure[], at: number): string {
-  const kept = parsed(before)
+function lastFailures(before: unknown, added: readonly Failure[], at: number): string {
+  const kept = listIn(before).filter(isObject)
   const dated = added.map(({ handler, instance, message }) => ({
     at,
     handler,
     instance,
     message: sanitizeText(message, ERROR_LENGTH),
   }))
-  return JSON.stringify([...(Array.isArray(kept) ? kept : []), ...dated].slice(-KEPT_FAILURES))
+  return JSON.stringify([...kept, ...dated].slice(-KEPT_FAILURES))
 }
 
 export function renewIfLeased(
@@ -161,9 +168,9 @@ export function renewIfLeased(
   leaseMs: number,
 ): ReadonlySet<string> {
   const rows = db.all(sql.renew, { claims: claimsText(claims), leaseMs })
-  return new Set(rows.map((row) => row.event_id as string))
+  return new Set(idsOf(rows, claims).keys())
 }
 
 function claimsText(claims: readonly Claim[]): string {
-  return JSON.stringify(claims.map(({ eventId, token }) => [eventId, token]))
+  return JSON.stringify(claims.map(({ eventId, token, seq }) => [eventId, token, seq]))
 }

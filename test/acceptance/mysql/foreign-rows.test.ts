@@ -1,48 +1,72 @@
 import type { Pool } from 'mysql2/promise'
 import { expect, it } from 'vitest'
-import { fixedDelay } from '../../../src/index.js'
+import { createOutbox } from '../../../src/index.js'
 import { mysqlStore } from '../../../src/stores/mysql/index.js'
-import { until } from '../../support/until.js'
-import { newWorld, onMysql, rowsOf } from './kit.js'
+import {
+  type Columns,
+  type ForeignTable,
+  rejectsForeignRows,
+  rejectsForeignRowsWithoutHandler,
+  type StoredRow,
+  showsForeignRows,
+  survivesRandomRows,
+} from '../../support/foreign-rows.js'
+import { fuzzSeeds } from '../../support/fuzz-seeds.js'
+import { freshUrl, newWorld, onMysql, poolOn, rowsOf } from './kit.js'
 
 function insert(pool: Pool, row: object) {
   return pool.query('insert into outbox_event set ?', { event_type: 'foreign', payload: '{}', ...row })
 }
 
+/** Writers without strict mode, which can write zero dates. */
+async function newTable(): Promise<ForeignTable> {
+  const pool = poolOn(await freshUrl())
+  const insert = async (columns: Columns) => {
+    const values = Object.values(columns).map((value) =>
+      value instanceof Uint8Array ? Buffer.from(value) : value,
+    )
+    const names = Object.keys(columns)
+    const connection = await pool.getConnection()
+    try {
+      await connection.query(`set session sql_mode = ''`)
+      await connection.query(
+        `insert into outbox_event (${names.join(', ')}) values (${names.map(() => '?').join(', ')})`,
+        values,
+      )
+    } finally {
+      connection.destroy()
+    }
+  }
+  const sql = 'select event_id eventId, status, attempts, last_error lastError from outbox_event order by seq'
+  return {
+    dialect: 'mysql',
+    store: mysqlStore(pool) as ForeignTable['store'],
+    insert,
+    rows: async () => (await rowsOf(pool, sql)) as unknown as readonly StoredRow[],
+  }
+}
+
 onMysql('rows of other writers', () => {
-  it('are handled whatever stands in their JSON columns, and stop no others', async () => {
-    const { pool, outbox } = await newWorld({
-      poller: { pollIntervalMs: 50 },
-      retry: { policy: fixedDelay(5), maxAttempts: 3 },
-    })
-    const handled: string[] = []
-    outbox.on('foreign', 'note', (event) => {
-      handled.push(event.eventId)
-      if (event.eventId === 'failures' && handled.filter((id) => id === 'failures').length === 1) {
-        throw new Error('once')
-      }
-      expect([event.headers, { ...event.metadata }]).toEqual([{}, {}])
-    })
-    await insert(pool, { event_id: 'headers', headers: 'oops' })
-    await insert(pool, { event_id: 'headers list', headers: '[1]' })
-    await insert(pool, { event_id: 'metadata', metadata: '{' })
-    await insert(pool, { event_id: 'handled_by', handled_by: 'zzz' })
-    await insert(pool, { event_id: 'handled_by of others', handled_by: '[1, null, {}]' })
-    await insert(pool, { event_id: 'failures', failures: 'zzz' })
-    await insert(pool, { event_id: 'failures of others', failures: '[null, 5, {"at": "never"}]' })
-    await insert(pool, { event_id: 'ordered', ordering_key: 'k', headers: 'oops', handled_by: '{' })
-    await insert(pool, { event_id: 'payload', payload: '{oops' })
-    await insert(pool, { event_id: 'good' })
-    const listed = await outbox.store.list({})
-    expect(listed).toHaveLength(10)
-    expect(listed.flatMap(({ failures }) => failures)).toEqual([])
-    await outbox.start()
-    await until(async () => (await rowsOf(pool)).every(({ status }) => status === 1 || status === 3))
-    expect(await rowsOf(pool, 'select event_id from outbox_event where status = 3')).toEqual([
-      { event_id: 'payload' },
-    ])
-    expect(handled.filter((id) => id === 'failures')).toHaveLength(2)
-    expect(new Set(handled).size).toBe(9)
+  it('become dead with the reason when publish() would have refused them, and are handled otherwise', {
+    timeout: 60_000,
+  }, async () => {
+    await rejectsForeignRows(await newTable())
+  })
+
+  it('become dead with the same reason when no instance handles their type', {
+    timeout: 60_000,
+  }, async () => {
+    await rejectsForeignRowsWithoutHandler(await newTable())
+  })
+
+  it('are shown by everything that people look at', async () => {
+    const table = await newTable()
+    await showsForeignRows(table, createOutbox({ store: table.store as never }))
+    expect(await table.rows()).not.toEqual([])
+  })
+
+  it.each(fuzzSeeds())('harm nobody else whatever they hold (seed %i)', { timeout: 60_000 }, async (seed) => {
+    await survivesRandomRows(await newTable(), seed, 200)
   })
 
   it('are refused by the table when they break a limit, and the constraint says which', async () => {
