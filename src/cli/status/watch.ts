@@ -62,6 +62,8 @@ export async function watchPlain(options: WatchOptions, print: (look: Look) => v
       print(await observer.look())
       return true
     } catch (error) {
+      // The end of the command closes the connections under a look that is under way.
+      if (options.signal.aborted) return false
       const { code } = complaintOf(error)
       terminal.fail({ code, message: `${new Date().toISOString()} ${troubleOf(error)}; trying again` })
       return false
