@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto'
 import { isClean } from './core/text.js'
 import { ANY_VERSION, type InstanceRecord, type SeenInstance, type TypeFilter } from './store.js'
 
-/** How long a registration lasts: events of its types are not unroutable for this time. */
+/** Time for which a registration lasts. Events of its types cannot be unroutable within this time. */
 export const REGISTERED_MS = 7 * 24 * 3_600_000
 
 /** Begins the ids of the rows that manual consumers share. */
@@ -35,8 +35,8 @@ export function union(filters: readonly TypeFilter[]): TypeFilter {
 
 /**
  * Converts a row of the registry: id, host, pid, version, handlers and accept as JSON text, the counters (done, failed,
- * dead), and the times (started, last seen, stopped) in milliseconds since 1970. Anybody can write such a row. Values
- * that make no sense count as absent, so that a foreign row cannot break an instance.
+ * dead), and the times (started, last seen, stopped) in milliseconds since 1970. Other programs can write such a
+ * row. Invalid values count as absent, so that a foreign row cannot break an instance.
  */
 export function seenInstance(row: readonly unknown[]): SeenInstance {
   const [id, host, pid, version, handlers, accept, done, failed, dead, started, lastSeen, stopped] = row

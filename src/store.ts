@@ -163,7 +163,7 @@ export interface UnroutableRequest {
 }
 
 export interface UnhandledRequest {
-  /** What any registered consumer can handle. */
+  /** Types that any registered consumer can handle. */
   readonly known: TypeFilter
   /** Younger events are left out. */
   readonly olderThanMs: number
@@ -361,7 +361,7 @@ export interface EventStore<Client = unknown> {
   claimUnroutable(request: UnroutableRequest): Promise<readonly ClaimedRow[]>
   /**
    * Reads one page of the pending rows (due or delayed, leased or free) without locks, and returns the types that
-   * nobody handles. The cost is bounded by `limit`, however many rows are pending.
+   * `known` does not accept. The cost is bounded by `limit`, however many rows are pending.
    */
   unhandled(request: UnhandledRequest): Promise<UnhandledPage>
   /**
@@ -374,12 +374,12 @@ export interface EventStore<Client = unknown> {
   /** Wakes the pollers of other processes. Only a hint; never part of a transaction. */
   ring(ring: Ring): Promise<void>
 
-  /** Registers a running instance or renews its heartbeat. Returns what is paused, as paused() does. */
+  /** Registers a running instance or renews its heartbeat. Returns the paused event types, as paused() does. */
   heartbeat(instance: InstanceRecord): Promise<readonly string[]>
   /**
    * Registers a consumer without a heartbeat: a manual consumer, or an instance that stops. Removes the row with the id
    * `replaces`. Consumers with the same `id` share one row, which counts as stopped: `counters` are added to its
-   * counters, everything else is replaced. Returns what is paused, as paused() does.
+   * counters, everything else is replaced. Returns the paused event types, as paused() does.
    */
   registerStopped(consumer: InstanceRecord, replaces: string): Promise<readonly string[]>
   instances(seenWithinMs: number): Promise<readonly SeenInstance[]>

@@ -2,11 +2,11 @@ import type { Clock } from './core/clock.js'
 import { REGISTERED_MS, union } from './registry.js'
 import type { EventStore, TypeFilter, UnhandledPage } from './store.js'
 
-/** An event is younger than this for the time that a deploy or a slow start may take. */
+/** Age from which an event counts. A deploy or a slow start may take this long. */
 const OLDER_THAN_MS = 60_000
 /** Rows per index that a look of an instance reads: a few milliseconds of work, every few seconds. */
 const PAGE = 5_000
-/** The same for people, who look seldom and wait for the answer. */
+/** Rows per index that a look for a person reads: people look seldom and wait for the answer. */
 const LARGE_PAGE = 100_000
 /** Most of the time that looks may take. Dead row versions that PostgreSQL cannot vacuum make even one page slow. */
 const SHARE = 1 / 20
@@ -15,14 +15,14 @@ const MOST_TYPES = 1_000
 
 type Source = Pick<EventStore, 'instances' | 'unhandled'>
 
-/** Event types without a registered handler among the first pending rows: for people. */
+/** Returns the event types without a registered handler among the first pending rows. */
 export async function findUnhandled(store: Source): Promise<readonly string[]> {
   const known = await registeredTypes(store)
   const page = await store.unhandled({ known, olderThanMs: OLDER_THAN_MS, limit: LARGE_PAGE, after: null })
   return [...new Set(page.eventTypes)].sort()
 }
 
-/** What any consumer has registered lately, started or manual. */
+/** Returns the types that any consumer, started or manual, has registered within the last seven days. */
 export async function registeredTypes(store: Pick<EventStore, 'instances'>): Promise<TypeFilter> {
   return union((await store.instances(REGISTERED_MS)).map((one) => one.accept))
 }
@@ -30,10 +30,10 @@ export async function registeredTypes(store: Pick<EventStore, 'instances'>): Pro
 /**
  * Event types that have events older than a minute and no registered handler.
  *
- * There is no index on the type, and counting a backlog of millions again and again would keep the database busy. So
- * each look reads one page of the pending rows and goes on behind it the next time. Without a large backlog, one page
- * holds everything. With one, a type appears after as many looks as there are pages in front of it, and a type that was
- * found stays until a pass over all pages has not met it again.
+ * The event type has no index, and a full count of a backlog of millions would load the database. So each look reads
+ * one page of the pending rows, and the next look reads the page behind it. Without a large backlog, one page holds all
+ * pending rows. With a large backlog, a type appears after as many looks as there are pages in front of it. A type that
+ * was found stays until a pass over all pages has not found it again.
  */
 export class UnhandledTypes {
   readonly #store: Source
@@ -42,9 +42,9 @@ export class UnhandledTypes {
   #nextAt = Number.NEGATIVE_INFINITY
   #looking: Promise<readonly string[]> | null = null
   #after: string | null = null
-  /** The filter that the pages of this pass were read with. */
+  /** Filter with which the pages of this pass were read, as JSON. */
   #known = ''
-  /** What the last pass over all pages has found, and what this one has found so far. */
+  /** Types that the last pass over all pages has found. `#found` has the types of the current pass. */
   #last: ReadonlySet<string> = new Set()
   #found = new Set<string>()
 
@@ -53,7 +53,7 @@ export class UnhandledTypes {
     this.#clock = clock
   }
 
-  /** As the last look has left them. Sorted. */
+  /** Types that the looks so far have found, sorted. */
   get types(): readonly string[] {
     return [...new Set([...this.#last, ...this.#found])].sort()
   }
@@ -95,17 +95,17 @@ export class UnhandledTypes {
   }
 }
 
-/** Where a page of one index has ended: the values of the index's columns in its last row. */
+/** End of a page of one index: the values of the index's columns in the last row of the page. */
 export type Position = readonly (string | number)[]
 
 export interface PageSource {
-  /** In front of the first row. */
+  /** Position in front of the first row. */
   readonly start: Position
   /** Reads the rows behind a position. `end` is null when there were fewer than the limit. */
   read(after: Position): Promise<{ readonly eventTypes: readonly string[]; readonly end: Position | null }>
 }
 
-/** For stores: one page over several indexes, each from where it has been left, as long as it has more rows. */
+/** Reads one page over several indexes of a store. Each index goes on where its last page ended, until its end. */
 export async function pageOver(sources: readonly PageSource[], after: string | null): Promise<UnhandledPage> {
   const begin: readonly (Position | null)[] =
     after === null ? sources.map(({ start }) => start) : JSON.parse(after)

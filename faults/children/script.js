@@ -5,7 +5,7 @@ const POINTS = ['after-claim', 'in-handler', 'after-handler', 'before-settle', '
 /** Share of the runs that die if they get to their point. */
 const KILLED = 0.6
 
-/** One run of a cron job: consumes by hand until nothing is due, and ends. Some runs are killed in the middle. */
+/** Consumes by hand until nothing is due, and ends, as a cron job does. Some runs are killed in the middle. */
 export async function runOnce(life) {
   const { job, journal, outbox, points } = life
   const random = randomOf(numberOf(`${job.seed} ${job.proc} script`))

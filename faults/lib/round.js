@@ -170,7 +170,7 @@ class Round {
     return readJournals(this.dir).filter((line) => line.what === 'hit' && line.point === point).length
   }
 
-  /** How many runs of scripts came to their end so far. */
+  /** Number of completed runs of scripts. */
   runsOfScripts() {
     return readJournals(this.dir).filter((line) => line.what === 'ran').length
   }

@@ -36,7 +36,7 @@ interface Identity {
 const FAREWELL_MS = 2_000
 /** So long the last outcomes may take. */
 const LAST_WRITE_MS = 15_000
-/** How often a manual consumer renews its registration, which lasts for days. */
+/** Interval at which a manual consumer renews its registration, which lasts for days. */
 const MANUAL_RENEWAL_MS = 3_600_000
 
 /** Builds the parts of an outbox, connects them, and starts and stops them in the right order. */

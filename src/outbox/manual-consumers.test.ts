@@ -28,24 +28,27 @@ describe('a manual consumer next to a started instance', () => {
     ['drain', (outbox: ReturnType<typeof createTestOutbox>) => outbox.drain()],
     ['poll', (outbox: ReturnType<typeof createTestOutbox>) => outbox.poll()],
     ['consumeOne', (outbox: ReturnType<typeof createTestOutbox>) => outbox.consumeOne()],
-  ])('that calls %s every five minutes handles all its events, whatever the grace', async (_, run) => {
-    const { clock, process, script, statusOf } = deployment()
-    const worker = process({ dispatcher: { unroutableGraceMs: 60_000 } })
-    worker.on('order.placed', 'receipt', () => {})
-    await worker.start()
-    const handled: unknown[] = []
-    await run(script('report.due', handled))
-    for (let n = 1; n <= 3; n++) {
-      await worker.enqueue({ type: 'report.due', payload: n })
-      await clock.advance(5 * MINUTE_MS)
+  ])(
+    'handles all its events by %s every five minutes, beside a worker with a grace of a minute',
+    async (_, run) => {
+      const { clock, process, script, statusOf } = deployment()
+      const worker = process({ dispatcher: { unroutableGraceMs: 60_000 } })
+      worker.on('order.placed', 'receipt', () => {})
+      await worker.start()
+      const handled: unknown[] = []
       await run(script('report.due', handled))
-    }
-    expect(handled).toEqual([1, 2, 3])
-    expect(await statusOf('report.due')).toEqual(['DONE', 'DONE', 'DONE'])
-    await stopped(worker, clock)
-  })
+      for (let n = 1; n <= 3; n++) {
+        await worker.enqueue({ type: 'report.due', payload: n })
+        await clock.advance(5 * MINUTE_MS)
+        await run(script('report.due', handled))
+      }
+      expect(handled).toEqual([1, 2, 3])
+      expect(await statusOf('report.due')).toEqual(['DONE', 'DONE', 'DONE'])
+      await stopped(worker, clock)
+    },
+  )
 
-  it('that runs for the first time after hours still finds its events', async () => {
+  it('finds its events when it runs for the first time 23 hours after the publish', async () => {
     const { clock, process, script, statusOf } = deployment()
     const worker = process()
     worker.on('order.placed', 'receipt', () => {})
@@ -113,13 +116,13 @@ describe('a manual consumer next to a started instance', () => {
     expect(calls.filter((call) => call === 'registerStopped')).toHaveLength(1)
   })
 
-  it('is no live instance: it neither cleans up nor differs from one', async () => {
+  it('does not count as a live instance in the election and in the comparison of handlers', async () => {
     const log = recordingLogger()
     const { clock, calls, process, script, store } = deployment()
     const worker = process({ logger: log })
     worker.on('order.placed', 'receipt', () => {})
     await worker.start()
-    // The same type with another handler.
+    // Has another handler for the type of the worker.
     await script('order.placed').drain()
     const cleanings = () => calls.filter((call) => call === 'pruneInstances').length
     await clock.advance(5 * MINUTE_MS)
@@ -148,7 +151,7 @@ describe('the registry', () => {
     expect((await store.stats()).counters.done).toBe(21)
   })
 
-  it('has one row for all runs that start and stop, and keeps what they have counted', async () => {
+  it('has one row for all runs that start and stop, and keeps their counters', async () => {
     const { clock, process, rows, store } = deployment()
     for (let run = 0; run < 50; run++) {
       const outbox = process()
@@ -234,7 +237,7 @@ describe('stats() of another process', () => {
 
 describe('events of others', () => {
   it.each(['drain', 'poll', 'consumeOne'] as const)(
-    'are left alone by %s, however old they are',
+    '%s leaves events alone that it has no handler for, however old they are',
     async (method) => {
       const { clock, process, script, store } = deployment()
       const publisher = process()
@@ -250,7 +253,7 @@ describe('events of others', () => {
     },
   )
 
-  it('are left alone by a script without any handler, which does not register', async () => {
+  it('a script without any handler does not register', async () => {
     const { process, rows } = deployment()
     await process().drain()
     expect(await rows()).toEqual([])
@@ -268,7 +271,7 @@ describe('in a test, without start()', () => {
     ])
   })
 
-  it('drain() leaves it alone with any other grace', async () => {
+  it('drain() leaves an event without a handler alone with any other grace', async () => {
     const outbox = createTestOutbox({ dispatcher: { unroutableGraceMs: 1 } })
     await outbox.enqueue({ type: 'unknown' })
     await outbox.clock.advance(DAY_MS)
@@ -281,38 +284,41 @@ describe('a publisher that is deployed before its first worker', () => {
   it.each([
     ['an hour', HOUR_MS],
     ['almost a day', DAY_MS - MINUTE_MS],
-  ])('loses nothing in %s, and says which handler is missing', async (_, ms) => {
-    const log = recordingLogger()
-    const metrics = recordingMetrics()
-    const { clock, process, statusOf } = deployment()
-    const publisher = process({ logger: log, metrics })
-    await publisher.start()
-    for (let n = 0; n < 3; n++) await publisher.enqueue({ type: 'order.placed', payload: n })
-    await clock.advance(59_000)
-    expect(await publisher.health()).toMatchObject({ ok: true, unhandled: [] })
-    await clock.advance(1_000)
-    expect(await publisher.health()).toMatchObject({
-      ...{ ok: false, live: true, ready: true, unhandled: ['order.placed'] },
-      problems: [{ code: 'NO_HANDLER', message: expect.stringContaining('"order.placed"') }],
-    })
-    await clock.advance(ms - MINUTE_MS)
-    expect(await statusOf('order.placed')).toEqual(['NEW', 'NEW', 'NEW'])
-    const said = log.lines.filter((line) => line.level === 'warn')
-    expect(said.map((line) => line.fields)).toEqual([{ event_types: ['order.placed'], count: 1 }])
-    expect(metrics.gauges('unhandled')).toEqual({ 'order.placed': 1 })
-    const worker = process()
-    const handled: unknown[] = []
-    worker.on('order.placed', 'receipt', (event) => void handled.push(event.payload))
-    await worker.start()
-    await clock.advance(MINUTE_MS)
-    expect(handled).toEqual([0, 1, 2])
-    expect(await publisher.health()).toMatchObject({ ok: true, unhandled: [] })
-    expect(metrics.gauges('unhandled')).toEqual({ 'order.placed': 0 })
-    await stopped(worker, clock)
-    await stopped(publisher, clock)
-  })
+  ])(
+    'a publisher without a worker loses nothing in %s, and reports which handler is missing',
+    async (_, ms) => {
+      const log = recordingLogger()
+      const metrics = recordingMetrics()
+      const { clock, process, statusOf } = deployment()
+      const publisher = process({ logger: log, metrics })
+      await publisher.start()
+      for (let n = 0; n < 3; n++) await publisher.enqueue({ type: 'order.placed', payload: n })
+      await clock.advance(59_000)
+      expect(await publisher.health()).toMatchObject({ ok: true, unhandled: [] })
+      await clock.advance(1_000)
+      expect(await publisher.health()).toMatchObject({
+        ...{ ok: false, live: true, ready: true, unhandled: ['order.placed'] },
+        problems: [{ code: 'NO_HANDLER', message: expect.stringContaining('"order.placed"') }],
+      })
+      await clock.advance(ms - MINUTE_MS)
+      expect(await statusOf('order.placed')).toEqual(['NEW', 'NEW', 'NEW'])
+      const said = log.lines.filter((line) => line.level === 'warn')
+      expect(said.map((line) => line.fields)).toEqual([{ event_types: ['order.placed'], count: 1 }])
+      expect(metrics.gauges('unhandled')).toEqual({ 'order.placed': 1 })
+      const worker = process()
+      const handled: unknown[] = []
+      worker.on('order.placed', 'receipt', (event) => void handled.push(event.payload))
+      await worker.start()
+      await clock.advance(MINUTE_MS)
+      expect(handled).toEqual([0, 1, 2])
+      expect(await publisher.health()).toMatchObject({ ok: true, unhandled: [] })
+      expect(metrics.gauges('unhandled')).toEqual({ 'order.placed': 0 })
+      await stopped(worker, clock)
+      await stopped(publisher, clock)
+    },
+  )
 
-  it('that is not started says it in health() as well', async () => {
+  it('health() of a publisher that is not started names the types without a handler', async () => {
     const { clock, process } = deployment()
     const publisher = process()
     await publisher.enqueue({ type: 'order.placed' })
@@ -322,7 +328,7 @@ describe('a publisher that is deployed before its first worker', () => {
     expect((await publisher.health()).unhandled).toEqual(['order.placed', 'order.reminded', 'order.shipped'])
   })
 
-  it('loses its events after a day, and says of each why', async () => {
+  it('events without a handler are DEAD after a day, with the reason', async () => {
     const { clock, process, store } = deployment()
     const publisher = process()
     await publisher.start()
@@ -340,7 +346,7 @@ describe('a publisher that is deployed before its first worker', () => {
     await stopped(publisher, clock)
   })
 
-  it("tries them again in 'retry' mode, and goes on saying that the handler is missing", async () => {
+  it("events without a handler are retried in 'retry' mode, and their type stays reported", async () => {
     const log = recordingLogger()
     const { clock, process, store } = deployment()
     const dispatcher = { onUnroutable: 'retry', unroutableGraceMs: 0 } as const

@@ -34,7 +34,7 @@ export const unhandled: Theme = {
       assert.deepEqual(await look(h), { types: [], pages: 1 })
     })
 
-    test('finds the types that nobody handles, each once per page', async (h) => {
+    test('finds the types that no filter accepts, each once per page', async (h) => {
       await h.appendFree(3, { eventType: 'known' })
       await h.appendFree(3, { eventType: 'b' })
       await h.appendFree(2, { eventType: 'a' })
@@ -144,7 +144,7 @@ export const unhandled: Theme = {
       assert.deepEqual(await typesOf(h, { limit: 2 }), [...types].sort())
     })
 
-    test('changes nothing and waits for nobody', async (h) => {
+    test('changes no row and leaves no lock', async (h) => {
       const [id = ''] = await h.appendFree(1, { eventType: 'a' })
       const before = await h.record(id)
       await typesOf(h)
