@@ -65,7 +65,7 @@ export function checkHeaders(headers: unknown, eventType: string): Headers {
   if (headers === undefined || headers === null || headers === EMPTY_HEADERS) return EMPTY_HEADERS
   const isObject = typeof headers === 'object' && !Array.isArray(headers)
   if (!isObject || !isPlainObject(headers)) {
-    const what = isObject ? `, not ${kindOf(headers)}, whose entries would be lost` : ''
+    const what = isObject ? `, not ${kindOf(headers)}. Use Object.fromEntries() for its entries` : ''
     throw new InvalidEventError('headers', `they must be an object of strings${what}`, { eventType })
   }
   const copy = Object.create(null) as Record<string, string>

@@ -1,5 +1,6 @@
 import { type CloudEventOptions, fromAttributes, toAttributes } from './cloud-event.js'
 import type { EventEnvelope } from './envelope.js'
+import { unreadableEvent } from './errors/event.js'
 import { InvalidEventError } from './errors.js'
 import type { PayloadContent } from './payload.js'
 
@@ -28,6 +29,14 @@ export function toCloudEventBinary(
 
 /** Reads binary mode, also from other producers. JSON content types become JSON, all others bytes. */
 export function fromCloudEventBinary(message: IncomingCloudEvent): EventEnvelope {
+  try {
+    return fromMessage(message)
+  } catch (error) {
+    throw unreadableEvent(error)
+  }
+}
+
+function fromMessage(message: IncomingCloudEvent): EventEnvelope {
   const attributes: Record<string, string> = Object.create(null)
   let contentType = 'application/json'
   for (const [name, value] of Object.entries(message.headers)) {

@@ -86,6 +86,20 @@ describe('structured mode', () => {
     expect(() => fromCloudEvent(event)).toThrow(InvalidEventError)
   })
 
+  it.each([
+    [
+      'a number that comes back changed',
+      '"data":{"n":9007199254740993}',
+      /at \$\.data\.n: the number has more digits/,
+    ],
+    ['a key that comes twice', '"data":{"n":1,"n":2}', /at \$\.data\.n: the key comes twice/],
+    ['an attribute that comes twice', '"id":"2"', /at \$\.id: the key comes twice/],
+  ])('refuses text with %s', (_what, more, message) => {
+    const text = `{"specversion":"1.0","id":"1","type":"a","source":"x",${more}}`
+    expect(() => fromCloudEvent(text)).toThrow(InvalidEventError)
+    expect(() => fromCloudEvent(text)).toThrow(message)
+  })
+
   it('refuses bad ids and payloads', () => {
     expect(() => fromCloudEvent({ ...minimal, id: 'x'.repeat(65) })).toThrow(InvalidEventIdError)
     expect(() => fromCloudEvent({ ...minimal, data: '\0' })).toThrow(InvalidPayloadError)

@@ -1,6 +1,7 @@
 import { fromBase64, toBase64 } from './base64.js'
 import { EMPTY_HEADERS } from './checks.js'
 import { type EnvelopeInit, EventEnvelope } from './envelope.js'
+import { unreadableEvent } from './errors/event.js'
 import { InvalidEventError } from './errors.js'
 import { parseJsonText } from './json-text.js'
 import { EMPTY_METADATA } from './metadata.js'
@@ -49,8 +50,13 @@ export function toCloudEvent(envelope: EventEnvelope, options: CloudEventOptions
 
 /** Reads structured mode, also from other producers; extensions we don't know are dropped. Throws InvalidEventError. */
 export function fromCloudEvent(event: string | object): EventEnvelope {
-  const attributes = parse(event)
-  return fromAttributes(attributes, structuredContent(attributes))
+  try {
+    // A copy: what is checked is what is used.
+    const attributes = { ...parse(event) }
+    return fromAttributes(attributes, structuredContent(attributes))
+  } catch (error) {
+    throw unreadableEvent(error)
+  }
 }
 
 /** The context attributes of an envelope, by their CloudEvents names. */

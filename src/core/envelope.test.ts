@@ -194,6 +194,18 @@ describe('copies', () => {
     expect(envelope.metadata).toEqual(full.metadata)
   })
 
+  it('refuse unknown fields and what is no object', () => {
+    const envelope = EventEnvelope.create({ eventType: 'a' })
+    expect(() => envelope.withMetadata({ corelationId: 'c' } as object)).toThrow(
+      /Did you mean correlationId\?/,
+    )
+    expect(() => envelope.withMetadata(null as never)).toThrow(InvalidEventError)
+    expect(() => EventEnvelope.create({ eventType: 'a', data: 1 } as never)).toThrow(
+      /data: an envelope has no such field/,
+    )
+    expect(() => EventEnvelope.create(null as never)).toThrow(InvalidEventError)
+  })
+
   it('are checked like the original', () => {
     expect(() => envelope.withHeader('a', 'x\0')).toThrow(InvalidEventError)
     expect(() => envelope.withUserId('a\nb')).toThrow(InvalidEventError)
@@ -306,10 +318,24 @@ describe('JSON', () => {
     ['two payloads', { ...EventEnvelope.create(full).toJSON(), payloadBase64: 'AA==' }],
     ['bad base64', { eventId: 'a', eventType: 'a', occurredAt: '2026-01-01T00:00:00Z', payloadBase64: '%' }],
     ['a bad type', { ...EventEnvelope.create(full).toJSON(), eventType: '' }],
+    ['a number that would come back changed', textWith('"n":9007199254740993')],
+    ['a negative zero', textWith('"n":-0')],
+    ['a key that comes twice', textWith('"n":1,"n":2')],
+    ['an object that cannot be read', new Proxy({}, { ownKeys: () => JSON.parse('{') })],
   ])('refuses %s', (_what, json) => {
     expect(() => EventEnvelope.fromJSON(json)).toThrow(InvalidEventError)
   })
+
+  it('leaves out fields that only a later version knows', () => {
+    const json = EventEnvelope.create(full).toJSON()
+    const later = { ...json, priority: 1, metadata: { ...json.metadata, sessionId: 's' } }
+    expect(EventEnvelope.fromJSON(JSON.stringify(later)).toJSON()).toEqual(json)
+  })
 })
+
+function textWith(payload: string): string {
+  return `{"eventId":"a","eventType":"a","occurredAt":"2026-01-01T00:00:00Z","payload":{${payload}}}`
+}
 
 describe('printing an envelope', () => {
   it('shows neither the payload, nor the values of headers, nor the user id', () => {

@@ -10,7 +10,13 @@ import {
 import { unreadableEvent } from './errors/event.js'
 import { InvalidEventError, UndecodablePayloadError } from './errors.js'
 import type { EventId } from './event-id.js'
-import { type EventMetadata, type MetadataInput, mergeMetadata, trustedMetadata } from './metadata.js'
+import {
+  createMetadata,
+  type EventMetadata,
+  type MetadataInput,
+  mergeMetadata,
+  trustedMetadata,
+} from './metadata.js'
 import { type EncodedPayload, encodePayload } from './payload.js'
 import { deepFreeze, freezeParsed } from './plain.js'
 import { INSPECT, inspectedAs, withoutData } from './redact.js'
@@ -170,7 +176,7 @@ export class EventEnvelope<T = unknown> {
 
   /** A copy in which these fields, unless undefined, take the place of the old ones. */
   withMetadata(changes: MetadataInput): EventEnvelope<T> {
-    return this.#copy({ metadata: mergeMetadata(this.metadata, changes) })
+    return this.#withMetadata(createMetadata(changes))
   }
 
   withHeader(name: string, value: string): EventEnvelope<T> {
@@ -179,7 +185,7 @@ export class EventEnvelope<T = unknown> {
 
   /** Continues the parent's story: its correlation id (or its id) unless there is one, and its id as the cause. */
   causedBy(parent: EventEnvelope): EventEnvelope<T> {
-    return this.withMetadata({
+    return this.#withMetadata({
       correlationId: this.metadata.correlationId ?? parent.metadata.correlationId ?? parent.eventId,
       causationId: parent.eventId,
     })
@@ -202,6 +208,10 @@ export class EventEnvelope<T = unknown> {
   ): unknown {
     const { occurredAtMs: _, ...shown } = withoutData(this)
     return inspectedAs('EventEnvelope', { ...shown, occurredAt: this.occurredAt }, options, inspect)
+  }
+
+  #withMetadata(changes: MetadataInput): EventEnvelope<T> {
+    return this.#copy({ metadata: mergeMetadata(this.metadata, changes) })
   }
 
   #keep(payload: unknown): void {

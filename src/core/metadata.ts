@@ -1,4 +1,5 @@
 import { checkMetadataText } from './checks.js'
+import { unreadableEvent } from './errors/event.js'
 import { InvalidEventError } from './errors.js'
 import { refusedKind } from './plain.js'
 import { INSPECT, LOGGED, withoutUser } from './redact.js'
@@ -66,6 +67,14 @@ export const EMPTY_METADATA: EventMetadata = Object.freeze(new Metadata())
  */
 export function createMetadata(input?: MetadataInput): EventMetadata {
   if (input === undefined) return EMPTY_METADATA
+  try {
+    return checkedMetadata(input)
+  } catch (error) {
+    throw unreadableEvent(error)
+  }
+}
+
+function checkedMetadata(input: MetadataInput): EventMetadata {
   if (typeof input !== 'object' || input === null || Array.isArray(input)) throw notMetadata()
   if (Metadata.is(input)) return input
   const refused = refusedKind(input)

@@ -1,5 +1,6 @@
 import type { EventDefinition } from '../core/define-event.js'
 import type { EventEnvelope } from '../core/envelope.js'
+import { readSettings } from '../core/settings.js'
 import type { HandlerOptions } from '../dispatcher/routing.js'
 import type { HandlerContext } from '../handler.js'
 import type { Route } from '../outbox/registration.js'
@@ -10,6 +11,8 @@ export interface OnEventOptions extends HandlerOptions {
   /** The outbox to listen to, where there are several. Default: the one without a name. */
   readonly outbox?: string
 }
+
+const OPTIONS = ['name', 'outbox', 'exclusive', 'timeoutMs', 'concurrency', 'retry'] as const
 
 /** A method that was decorated, of one class. */
 export interface DecoratedMethod {
@@ -43,7 +46,8 @@ export function OnEvent(
   event: string | { readonly aggregateType: string; readonly type: string },
   options?: OnEventOptions,
 ): HandlerDecorator<unknown>
-export function OnEvent(route: Route, options: OnEventOptions = {}): HandlerDecorator<never> {
+export function OnEvent(route: Route, given: OnEventOptions = {}): HandlerDecorator<never> {
+  const options = readSettings('@OnEvent()', given, OPTIONS)
   return (prototype, key) => {
     const methods = decorated.get(prototype) ?? []
     methods.push({ key, route, options })

@@ -1,10 +1,14 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
+import { PaperTransport } from '../../test/support/paper-transport.js'
+import { BrokerBus } from '../bus/broker-bus.js'
+import { busSettingsOf } from '../bus/settings.js'
 import type { PublishOptions } from '../bus.js'
 import { InMemoryEventBus } from '../buses/memory.js'
 import { defineEvent } from '../core/define-event.js'
 import type { PublishableEvent } from '../core/domain-event.js'
 import { AftercommitError, BatchTooLargeError, InvalidSettingError } from '../core/errors.js'
+import { silentLogger } from '../observe/logger.js'
 import { createTestOutbox, type TestOutbox } from '../testing/test-outbox.js'
 import type { Transaction } from '../transaction.js'
 
@@ -214,6 +218,8 @@ describe('publish', () => {
   })
 })
 
+const brokerBus = () => new BrokerBus(new PaperTransport(), busSettingsOf({ logger: silentLogger }))
+
 type Publish = (outbox: TestOutbox, event: unknown, options?: unknown) => Promise<unknown>
 type PublishAll = (outbox: TestOutbox, events: unknown, options?: unknown) => Promise<unknown>
 
@@ -226,6 +232,7 @@ const WAYS: [string, Publish][] = [
   ['outbox.publish', (outbox, ...args) => inTransaction(() => outbox.publish(...(args as [never])))(outbox)],
   ['enqueue', (outbox, ...args) => outbox.enqueue(...(args as [never]))],
   ['InMemoryEventBus.publish', (_, ...args) => new InMemoryEventBus().publish(...(args as [never]))],
+  ['BrokerBus.publish', (_, ...args) => brokerBus().publish(...(args as [never]))],
 ]
 const WAYS_OF_MANY: [string, PublishAll][] = [
   ['tx.publishAll', (outbox, ...args) => inTransaction((tx) => tx.publishAll(...(args as [never])))(outbox)],
@@ -234,6 +241,7 @@ const WAYS_OF_MANY: [string, PublishAll][] = [
     (outbox, ...args) => inTransaction(() => outbox.publishAll(...(args as [never])))(outbox),
   ],
   ['InMemoryEventBus.publishAll', (_, ...args) => new InMemoryEventBus().publishAll(...(args as [never]))],
+  ['BrokerBus.publishAll', (_, ...args) => brokerBus().publishAll(...(args as [never]))],
 ]
 
 describe.each(WAYS)('%s', (_way, publish) => {
