@@ -1,7 +1,7 @@
 import type { Delivery } from './delivery.js'
 
 /** A call that was given up and runs on. */
-export interface Overdue extends Pick<Delivery, 'event' | 'startedAt' | 'stuckReported'> {}
+export interface Overdue extends Pick<Delivery, 'event' | 'startedAt' | 'stuckReported' | 'detached'> {}
 
 /** Emptied when it is removed: the tables that a Map has outgrown know each other, and keep what they held until V8 clears up. */
 class Place {
@@ -103,7 +103,7 @@ export class InFlight {
   }
 
   #begin(event: Overdue['event'], startedAt: number): Overdue {
-    const one: Overdue = { event, startedAt, stuckReported: false }
+    const one: Overdue = { event, startedAt, stuckReported: false, detached: true }
     this.#overdue.set(event.eventId, (this.#overdue.get(event.eventId) ?? new Set()).add(one))
     return one
   }

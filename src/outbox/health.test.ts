@@ -41,6 +41,20 @@ describe('health', () => {
     })
   })
 
+  it('does not count workers whose handlers are stuck as live', async () => {
+    const { outbox, clock } = world({ dispatcher: { concurrency: 3, stuckAfterMs: 60_000 } })
+    outbox.on('a', 'hang', never)
+    outbox.on('b', 'hang in the background', never, { timeoutMs: 1_000 })
+    await outbox.start()
+    await outbox.transaction((tx) => tx.publishAll([{ type: 'a' }, { type: 'b' }]))
+    await clock.advance(50_000)
+    expect((await outbox.health()).liveWorkers).toBe(3)
+    await clock.advance(20_000)
+    expect(await outbox.health()).toMatchObject({ liveWorkers: 2, live: true, ready: true })
+    await stopped(outbox, clock)
+    expect(await outbox.health()).toMatchObject({ liveWorkers: 3 })
+  })
+
   it('is live and not ready before the start, while stopping, and after the stop', async () => {
     const { outbox, clock } = world({ dispatcher: { drainTimeoutMs: 1_000 } })
     expect(await outbox.health()).toMatchObject({
@@ -130,6 +144,7 @@ describe('health', () => {
     expect(health).toMatchObject({ live: true, ready: true })
     expect(codes(health)).toEqual(['HANDLERS_STUCK'])
     expect(health.stuck).toHaveLength(1)
+    expect(health.liveWorkers).toBe(0)
     await stopped(outbox, clock)
   })
 

@@ -21,7 +21,7 @@ export interface Health {
   readonly storeReachable: boolean
   /** Milliseconds since the last claim that worked; null when not started. */
   readonly lastClaimAgoMs: number | null
-  /** Number of workers that can take events: `dispatcher.concurrency`, unless `WORKERS_MISSING` is reported. */
+  /** Number of workers that can take events: `dispatcher.concurrency`, less missing workers and those with stuck handlers. */
   readonly liveWorkers: number
   readonly oldestLagMs: number | null
   readonly dead: number | null
@@ -133,7 +133,9 @@ export class HealthMonitor {
     if (liveWorkers < concurrency) {
       add('WORKERS_MISSING', `${liveWorkers} of ${concurrency} workers are left; restart the process`)
     }
-    const stuck = [...new Set(keeper.stuck().map(({ event }) => event.eventId))]
+    const stuckCalls = keeper.stuck()
+    const heldWorkers = stuckCalls.filter(({ detached }) => !detached).length
+    const stuck = [...new Set(stuckCalls.map(({ event }) => event.eventId))]
     if (stuck.length > 0) add('HANDLERS_STUCK', `${stuck.length} handlers have not returned for a long time`)
     for (const type of janitor.differences)
       add('HANDLERS_DIFFER', `live instances have different handlers for ${type}`)
@@ -154,7 +156,7 @@ export class HealthMonitor {
       started: state() === 'started',
       storeReachable: stats !== null,
       lastClaimAgoMs,
-      liveWorkers,
+      liveWorkers: liveWorkers - heldWorkers,
       oldestLagMs: stats?.oldestLagMs ?? null,
       dead: stats?.dead ?? null,
       stuck,

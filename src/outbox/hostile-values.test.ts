@@ -334,6 +334,29 @@ async function deliver(place: Place, manner: (make: Make) => Act): Promise<void>
   expect(outbox.clock.timerCount).toBe(0)
 }
 
+/** Places whose return values are not awaited. Elsewhere a value that never settles is a handler that never returns. */
+const NOT_AWAITED = [
+  'a retry policy',
+  'the retry policy of a handler',
+  'the onDead hook',
+  'the redact hook',
+  'a callback after the commit',
+  'a logger',
+  'the level of a logger',
+  'a metrics exporter',
+  'the start of a span',
+  'the run and the end of a span',
+  'the context of a span',
+]
+
+it.each(NOT_AWAITED)(
+  '%s that returns a thenable which never settles costs neither event nor worker',
+  async (name) => {
+    const never = () => Object.defineProperty({}, 'then', { value: () => {} })
+    await deliver(PLACES[name] as Place, () => never)
+  },
+)
+
 describe.each(Object.entries(PLACES))('%s', (_place, place) => {
   const unhandled: unknown[] = []
   const note = (reason: unknown) => void unhandled.push(reason)
