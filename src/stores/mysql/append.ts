@@ -12,7 +12,7 @@ import {
   type Query,
   survives,
 } from './driver.js'
-import { FOR_SHARE } from './locks.js'
+import { FOR_SHARE, FOR_UPDATE } from './locks.js'
 import type { Names } from './names.js'
 import { EXACT } from './schema.js'
 
@@ -64,6 +64,13 @@ select s.id, s.type, s.aggregate_type, s.aggregate_id, s.tenant_id, s.ordering_k
     existing: `select e.event_id ${mine} ${FOR_SHARE}`,
     present: `select e.event_id, e.seq ${mine}`,
     remove: `delete e ${mine}`,
+    // Skips rows of an open transaction, which ends without them or keeps them.
+    held: `
+select e.event_id from json_table(?, '$[*]' columns (id varchar(255) ${EXACT} path '$[0]',
+    token varchar(255) ${EXACT} path '$[1]')) s straight_join ${names.events} e force index (${names.index}_id)
+  on e.event_id = s.id where e.locked_by = s.token ${FOR_UPDATE} skip locked`,
+    free: `update ${IDS} straight_join ${names.events} e force index (${names.index}_id) on e.event_id = s.id
+   set e.locked_by = null, e.locked_until = null where e.locked_by = ?`,
   }
 }
 
@@ -177,6 +184,14 @@ async function undoOutside(
   if (inTransaction !== false) return
   await query(sql.remove, [JSON.stringify(rows.map(idOf))])
   throw new TransactionEndedError()
+}
+
+/** Inside a transaction: removes the rows that still have the lease they were written with. */
+export async function removeHeld(sql: Statements, query: Query, rows: readonly AppendRow[]): Promise<void> {
+  const { rows: held } = await query(sql.held, [
+    JSON.stringify(rows.map(({ event, token }) => [event.eventId, token])),
+  ])
+  if (held.length > 0) await query(sql.remove, [JSON.stringify(held.map((row) => row[0]))])
 }
 
 async function existing(sql: Statements, query: Query, eventIds: readonly string[]): Promise<string[]> {

@@ -18,6 +18,7 @@ import { longTransactionCheck } from './long-transactions.js'
 import type { Names } from './names.js'
 import { pendingSources } from './overview.js'
 import { migrationsFor, STATED_INDEXES } from './schema.js'
+import { isMariadb, versionOf } from './version.js'
 
 /** A batch of payloads, or one of the largest, fits into that. */
 const ENOUGH_BYTES = 4_194_304
@@ -73,14 +74,6 @@ async function connectionCheck(query: Query): Promise<Verdict> {
     )
   }
   return ok(says)
-}
-
-async function versionOf(query: Query): Promise<string> {
-  return String((await query('select version()')).rows[0]?.[0])
-}
-
-function isMariadb(version: string): boolean {
-  return /mariadb/i.test(version)
 }
 
 async function databaseNow(query: Query): Promise<number> {

@@ -34,7 +34,7 @@ import { Connection, inPool } from './connections.js'
 import * as diagnosing from './diagnose.js'
 import { type CoreConnection, type CorePool, ignore, type Query, refusedCommit } from './driver.js'
 import { settlementError } from './errors.js'
-import { hostedQuery, isOpen, serverErrorIn } from './hosted.js'
+import { heldRows, hostedQuery, isOpen, provenInside, serverErrorIn } from './hosted.js'
 import * as inboxes from './inbox.js'
 import * as inspecting from './inspect.js'
 import { type Names, namesOf } from './names.js'
@@ -46,8 +46,9 @@ import * as registry from './registry.js'
 import { migrate, migrationsFor, pendingMigrations } from './schema.js'
 import { CHARSETS, checkCharsets, type Session, sessionOf } from './session.js'
 import * as settling from './settle.js'
-import { ensureInTransaction, ManagedTransaction } from './transaction.js'
+import { ensureInTransaction, isManaged, ManagedTransaction } from './transaction.js'
 import { unhandled, unhandledStatements } from './unhandled.js'
+import { isMariadb, versionOf } from './version.js'
 
 export interface MysqlStoreOptions {
   /** Database of the tables; default: the one that the pool's connections use. */
@@ -90,6 +91,8 @@ export class MysqlStore<Client> implements EventStore<Client> {
   readonly #appends = new WeakMap<object, Promise<unknown>>()
   #opened = false
   #guarding = false
+  /** Whether the server is a MariaDB; undefined as long as it was not asked. */
+  #mariadb: boolean | undefined
 
   constructor(source: Source<Client>, options: MysqlStoreOptions) {
     this.#source = source
@@ -185,14 +188,38 @@ export class MysqlStore<Client> implements EventStore<Client> {
   /** One at a time in a transaction: one that is undone must not take the rows of another with it. */
   append(client: Client, rows: readonly AppendRow[], options: AppendOptions): Promise<AppendResult> {
     const last = this.#appends.get(client as object) ?? Promise.resolve()
-    const result = last.then(async () =>
-      appending.append(this.#sql.append, await this.#on(client), rows, options),
-    )
+    const result = last.then(() => this.#append(client, rows, options))
     this.#appends.set(
       client as object,
       result.catch(() => {}),
     )
     return result
+  }
+
+  /**
+   * MariaDB refuses rows outside of a transaction in the statement itself, and in a managed transaction nothing ends it
+   * unseen. Otherwise the rows are held back from claims until the transaction is proven to be open.
+   */
+  async #append(client: Client, rows: readonly AppendRow[], options: AppendOptions): Promise<AppendResult> {
+    const sql = this.#sql.append
+    const isHosted = client instanceof HostedClient
+    const query = await this.#on(client)
+    const isSafe = (!isHosted && isManaged(this.#source.coreOf(client))) || (await this.#isMariadb(query))
+    if (isSafe) return appending.append(sql, query, rows, options)
+    const held = heldRows(rows)
+    const written = held?.rows ?? rows
+    const append = () => appending.append(sql, query, written, options)
+    const undo = () => this.#alone((own) => appending.removeHeld(sql, own, written))
+    const result = await (isHosted ? provenInside(query, append, undo) : append())
+    if (held && result.seqs.size > 0)
+      await query(sql.free, [JSON.stringify([...result.seqs.keys()]), held.token])
+    return result
+  }
+
+  /** Asks the server once. */
+  async #isMariadb(query: Query): Promise<boolean> {
+    this.#mariadb ??= isMariadb(await versionOf(query))
+    return this.#mariadb
   }
 
   /** Asked before the commit: who finds the transaction ended by then does not know what became of it. */
@@ -312,7 +339,16 @@ export class MysqlStore<Client> implements EventStore<Client> {
   }
 
   async markProcessed(client: Client, handler: string, eventId: string): Promise<boolean> {
-    return inboxes.markProcessed(this.#sql.inbox, await this.#on(client), handler, eventId)
+    const query = await this.#on(client)
+    const mark = () => inboxes.markProcessed(this.#sql.inbox, query, handler, eventId)
+    if (!(client instanceof HostedClient) || (await this.#isMariadb(query))) return mark()
+    let isMarked = false
+    const note = async () => {
+      isMarked = await mark()
+      return isMarked
+    }
+    const undo = async () => isMarked && this.#alone((own) => own(this.#sql.inbox.remove, [handler, eventId]))
+    return provenInside(query, note, undo)
   }
 
   async isProcessed(handler: string, eventId: string): Promise<boolean> {

@@ -63,6 +63,11 @@ export async function ensureInTransaction(connection: CoreConnection): Promise<Q
   return query
 }
 
+/** Whether a managed transaction is open on the connection. */
+export function isManaged(connection: CoreConnection): boolean {
+  return watches.has(connection)
+}
+
 /**
  * One managed transaction on one connection. While it runs it sees every command, whoever sends it and however: also
  * what was prepared before. A failed statement may have rolled everything back, and DDL commits: then nothing is taken

@@ -53,6 +53,7 @@ export class Harness<Tx extends object, Options> implements Subject<TransactionN
   }
 
   has(need: TransactionNeed): boolean {
+    if (need === 'nests in savepoint') return this.world.nestsInSavepoint !== false
     if (need === 'two open at once') return this.world.openAtOnce > 1
     if (need === 'refuses the commit' || need === 'goes on') return this.world.afterFailure === need
     return this.world[need] !== undefined

@@ -183,6 +183,7 @@ export const nesting: Theme = {
           await h.onlyHot('outer', 'middle')
         },
         ...way.needs,
+        ...(way.needs.length > 0 ? (['nests in savepoint'] as const) : []),
       )
 
       test(

@@ -28,6 +28,8 @@ export interface TransactionWorld<Tx extends object, Options = unknown> {
 
   /** A savepoint by the ORM's own means; rolled back when the body throws. */
   readonly savepoint?: ((tx: Tx, body: (inner: Tx) => Promise<void>) => Promise<void>) | undefined
+  /** Whether the integration can nest a transaction inside of such a savepoint. Default true. */
+  readonly nestsInSavepoint?: boolean | undefined
   /** Options that the transaction can tell from inside whether it got. */
   readonly options?:
     | { readonly value: Options; readonly expected: string; read(tx: Tx): Promise<string> }
@@ -47,6 +49,8 @@ export interface TransactionConformanceOptions<Tx extends object, Options = unkn
 /** What a test may need of the world. Nothing else decides what is skipped. */
 export type TransactionNeed =
   | 'savepoint'
+  /** The integration nests inside of a savepoint of the ORM. */
+  | 'nests in savepoint'
   | 'options'
   | 'loseCommit'
   /** Two transactions can be open at the same time. */
