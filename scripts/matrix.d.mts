@@ -21,10 +21,10 @@ export function busesOf(
   optional?: RegExp,
 ): { lines: string[]; empty: string[] }
 
-export function matrixOf(runs: ReadonlyMap<string, ReadonlyMap<string, SuiteCount>>): {
-  lines: string[]
-  empty: string[]
-}
+export function matrixOf(
+  runs: ReadonlyMap<string, ReadonlyMap<string, SuiteCount>>,
+  stores?: readonly string[],
+): { lines: string[]; empty: string[] }
 
 export function integrationsOf(
   runs: ReadonlyMap<string, ReadonlyMap<string, SuiteCount>>,

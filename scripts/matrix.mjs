@@ -5,18 +5,37 @@ import { ABSENT_INTEGRATIONS, ABSENT_ON_NODE, OPTIONAL_BUSES } from './absent.mj
 const SUITE = /^(\w+) conformance: (.*)$/
 /** `Drizzle with postgres.js, PostgreSQL`; without the driver where there is one only. */
 const INTEGRATION = /^(\w+)(?: with (.+))?, (.+)$/
-const DATABASES = ['PostgreSQL', 'MariaDB', 'SQLite']
+const DATABASES = ['PostgreSQL', 'MySQL', 'MariaDB', 'SQLite']
+
+/** The stores whose suites must have run, by how their titles begin. */
+const STORES = ['MySQL', 'MariaDB']
 
 /** The drivers whose suites must have run, where the title of a suite names one. */
 const DRIVERS = {
   Drizzle: {
     PostgreSQL: ['pg', 'postgres.js', 'PGlite'],
+    MySQL: ['mysql2'],
     MariaDB: ['mysql2'],
     SQLite: ['@libsql/client', 'libsql', 'better-sqlite3'],
   },
-  Kysely: { PostgreSQL: ['pg'], MariaDB: ['mysql2'], SQLite: ['libsql', 'better-sqlite3'] },
-  Knex: { PostgreSQL: ['pg'], MariaDB: ['mysql2'], SQLite: ['libsql', 'better-sqlite3'] },
-  Prisma: { PostgreSQL: ['adapter-pg'], MariaDB: ['adapter-mariadb'], SQLite: ['adapter-libsql'] },
+  Kysely: {
+    PostgreSQL: ['pg'],
+    MySQL: ['mysql2'],
+    MariaDB: ['mysql2'],
+    SQLite: ['libsql', 'better-sqlite3'],
+  },
+  Knex: {
+    PostgreSQL: ['pg'],
+    MySQL: ['mysql2'],
+    MariaDB: ['mysql2'],
+    SQLite: ['libsql', 'better-sqlite3'],
+  },
+  Prisma: {
+    PostgreSQL: ['adapter-pg'],
+    MySQL: ['adapter-mariadb'],
+    MariaDB: ['adapter-mariadb'],
+    SQLite: ['adapter-libsql'],
+  },
   TypeORM: { SQLite: ['libsql', 'better-sqlite3'] },
   MikroORM: { SQLite: ['libsql'] },
 }
@@ -93,10 +112,16 @@ function shortOf({ passed, failed, skipped }) {
   return failed > 0 ? `${text}, ${failed} FAILED` : text
 }
 
-/** `runs`: for each version of Node its counts. Answers the lines to print, and which cells are empty without a reason. */
-export function matrixOf(runs) {
+/**
+ * Returns the lines to print, and the cells that are empty without a reason. `runs` has the counts of each version of Node,
+ * `stores` the titles that are expected: a store none of whose suites has run is an empty row.
+ */
+export function matrixOf(runs, stores = STORES) {
   const versions = [...runs.keys()]
-  const keys = [...new Set([...runs.values()].flatMap((counts) => [...counts.keys()]))].sort(bySuite)
+  const ran = [...runs.values()].flatMap((counts) => [...counts.keys()])
+  const expected =
+    ran.length === 0 ? [] : stores.filter((store) => !ran.some((key) => key.startsWith(`store\n${store}`)))
+  const keys = [...new Set([...ran, ...expected.map((store) => `store\n${store}`)])].sort(bySuite)
   const empty = []
   const cell = (key, version) => {
     const count = runs.get(version)?.get(key)

@@ -4,6 +4,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, inject, it } from
 import { mysqlStore } from '../../src/stores/mysql/index.js'
 import { type InsertedRow, storeConformance } from '../../src/testing/index.js'
 import { freshMysql } from '../support/mariadb-server.js'
+import { flavor } from '../support/mysql-flavor.js'
 
 const runner = { describe, it, beforeEach, afterEach }
 const TABLES = ['outbox_event', 'outbox_event_instance', 'outbox_event_pause', 'outbox_event_inbox']
@@ -23,7 +24,7 @@ function inserting(query: (sql: string, values: unknown[]) => Promise<unknown>) 
 
 const server = inject('mysqlUrl')
 
-describe.skipIf(!server)('MySQL', () => {
+describe.skipIf(!server)(flavor, () => {
   let database: Awaited<ReturnType<typeof freshMysql>>
   beforeAll(async () => {
     database = await freshMysql(server ?? '')
@@ -37,7 +38,7 @@ describe.skipIf(!server)('MySQL', () => {
     })
     afterAll(() => pool?.end())
     storeConformance({
-      name: 'mysql2 with promises',
+      name: `${flavor} by mysql2 with promises`,
       runner,
       createStore: async () => {
         const store = mysqlStore(pool)
@@ -67,7 +68,7 @@ describe.skipIf(!server)('MySQL', () => {
     })
     afterAll(() => pool?.promise().end())
     storeConformance({
-      name: 'mysql2 with callbacks',
+      name: `${flavor} by mysql2 with callbacks`,
       runner,
       createStore: async () => {
         const store = mysqlStore(pool)

@@ -4,7 +4,8 @@ import path from 'node:path'
 import { createConnection } from 'mysql2/promise'
 import { expect, it } from 'vitest'
 import { describeOn } from '../support/databases.js'
-import { freshMysql, startMariadb } from '../support/mariadb-server.js'
+import { freshMysql } from '../support/mariadb-server.js'
+import { flavor, startOwnServer } from '../support/mysql-flavor.js'
 import { afterwards } from '../support/trap-kit.js'
 import { until, within } from '../support/waiting.js'
 
@@ -21,9 +22,9 @@ async function publish(url: string, id: string): Promise<void> {
   await connection.end()
 }
 
-describeOn('mysql', 'a process on MariaDB whose server was restarted', () => {
+describeOn('mysql', `a process on ${flavor} whose server was restarted`, () => {
   it('goes on, and after stop() nothing keeps it alive', { timeout: 90_000 }, async () => {
-    const server = await startMariadb()
+    const server = await startOwnServer()
     afterwards('stop the server', () => server.stop())
     const { url } = await freshMysql(server.url)
     const told: { handled?: string; started?: boolean; stopped?: boolean; problem?: string }[] = []

@@ -20,6 +20,7 @@ import type { Database } from '../projects.js'
 import { describeOn, isOn } from '../support/databases.js'
 import { type LogRecorder, recordLog } from '../support/log-recorder.js'
 import { freshMysql } from '../support/mariadb-server.js'
+import { flavor } from '../support/mysql-flavor.js'
 import { sqliteDrivers, sqliteFolder } from '../support/sqlite-drivers.js'
 import { afterwards, migratedDatabase, poolOn } from '../support/trap-kit.js'
 import { signal, until } from '../support/waiting.js'
@@ -52,7 +53,7 @@ async function onSqlite(): Promise<AnyStore> {
 const STORES: readonly (readonly [string, () => Promise<AnyStore>, Database])[] = [
   ['memory', async () => memoryStore() as unknown as AnyStore, 'sqlite'],
   ['PostgreSQL', onPostgres, 'postgres'],
-  ['MariaDB', onMysql, 'mysql'],
+  [flavor, onMysql, 'mysql'],
   ['SQLite', onSqlite, 'sqlite'],
 ]
 

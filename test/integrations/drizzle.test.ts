@@ -22,6 +22,7 @@ import {
   drizzleTransactions,
 } from '../../src/transactions/drizzle.js'
 import { describeOn } from '../support/databases.js'
+import { flavor } from '../support/mysql-flavor.js'
 import { sqliteDrivers } from '../support/sqlite-drivers.js'
 import { synchronous } from './support/drizzle.js'
 import * as mysql from './support/mysql.js'
@@ -120,7 +121,7 @@ describeOn('postgres', 'Drizzle on PostgreSQL', () => {
 
 const server = inject('mysqlUrl')
 
-describeOn('mysql', 'Drizzle on MariaDB', () => {
+describeOn('mysql', `Drizzle on ${flavor}`, () => {
   const business = mysqlTable('business', { id: varchar('id', { length: 64 }).primaryKey() })
   type Db = ReturnType<typeof onMysql2>
   let database: mysql.Database
@@ -135,7 +136,7 @@ describeOn('mysql', 'Drizzle on MariaDB', () => {
   })
 
   transactionConformance<DrizzleTransaction<Db>, DrizzleOptions<Db>>({
-    name: 'Drizzle with mysql2, MariaDB',
+    name: `Drizzle with mysql2, ${flavor}`,
     runner,
     createWorld: async () => {
       const db = onMysql2(pool)

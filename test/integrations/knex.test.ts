@@ -5,6 +5,7 @@ import { CommitUnknownError, createOutbox, silentLogger, type TransactionHost } 
 import { type TransactionWorld, transactionConformance } from '../../src/testing/index.js'
 import { type KnexOptions, type KnexTransaction, knexTransactions } from '../../src/transactions/knex.js'
 import { describeOn } from '../support/databases.js'
+import { flavor } from '../support/mysql-flavor.js'
 import { sqliteDrivers } from '../support/sqlite-drivers.js'
 import * as mysql from './support/mysql.js'
 import * as pgKit from './support/postgres.js'
@@ -118,7 +119,7 @@ describeOn('postgres', 'Knex on PostgreSQL', () => {
 
 const server = inject('mysqlUrl')
 
-describeOn('mysql', 'Knex on MariaDB', () => {
+describeOn('mysql', `Knex on ${flavor}`, () => {
   let database: mysql.Database
   let db: Knex
   beforeAll(async () => {
@@ -131,7 +132,7 @@ describeOn('mysql', 'Knex on MariaDB', () => {
   })
 
   transactionConformance<Tx, KnexOptions<Knex>>({
-    name: 'Knex with mysql2, MariaDB',
+    name: `Knex with mysql2, ${flavor}`,
     runner,
     createWorld: async () => ({
       ...database.world,

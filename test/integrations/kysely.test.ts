@@ -8,6 +8,7 @@ import {
   kyselyTransactions,
 } from '../../src/transactions/kysely.js'
 import { describeOn } from '../support/databases.js'
+import { flavor } from '../support/mysql-flavor.js'
 import { sqliteDrivers } from '../support/sqlite-drivers.js'
 import * as mysql from './support/mysql.js'
 import * as pgKit from './support/postgres.js'
@@ -63,7 +64,7 @@ describeOn('postgres', 'Kysely on PostgreSQL', () => {
 
 const server = inject('mysqlUrl')
 
-describeOn('mysql', 'Kysely on MariaDB', () => {
+describeOn('mysql', `Kysely on ${flavor}`, () => {
   let database: mysql.Database
   let db: Db
   beforeAll(async () => {
@@ -77,7 +78,7 @@ describeOn('mysql', 'Kysely on MariaDB', () => {
   })
 
   transactionConformance<Tx, KyselyOptions<Db>>({
-    name: 'Kysely with mysql2, MariaDB',
+    name: `Kysely with mysql2, ${flavor}`,
     runner,
     createWorld: async () => ({
       ...database.world,

@@ -8,6 +8,7 @@ import type { EventStore } from '../../src/index.js'
 import { prismaTransactions } from '../../src/transactions/prisma.js'
 import type { Database as DatabaseKind } from '../projects.js'
 import { describeOn, isOn } from '../support/databases.js'
+import { flavor } from '../support/mysql-flavor.js'
 import { gate } from '../support/until.js'
 import * as onMysql from './support/mysql.js'
 import * as onPostgres from './support/postgres.js'
@@ -91,7 +92,7 @@ const KINDS: readonly Kind[] = [
     },
   },
   {
-    name: 'MariaDB',
+    name: flavor,
     database: 'mysql',
     open: () => {
       const server = inject('mysqlUrl')
@@ -163,7 +164,7 @@ describe.each(KINDS.filter(({ database }) => isOn(database)))(
           const publishing = count === 'one' ? publish('never') : outbox.publishAll(events)
           late = await publishing.catch((error) => error)
         },
-        { timeout: 300 },
+        { timeout: 1_000 },
       )
       const error = await result.then(
         () => undefined,
@@ -191,7 +192,7 @@ describe.each(KINDS.filter(({ database }) => isOn(database)))(
           await expect(publish('never')).rejects.toMatchObject({ code: 'P2028' })
           ended.open()
         },
-        { timeout: 300 },
+        { timeout: 1_000 },
       )
       await expect(result).rejects.toMatchObject({ code: 'P2028' })
       await ended.opened

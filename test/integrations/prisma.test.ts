@@ -8,6 +8,7 @@ import type { TransactionsOf } from '../../src/index.js'
 import { transactionConformance } from '../../src/testing/index.js'
 import { prismaTransactions } from '../../src/transactions/prisma.js'
 import { describeOn } from '../support/databases.js'
+import { flavor, isMariadb } from '../support/mysql-flavor.js'
 import * as onMysql from './support/mysql.js'
 import * as onPostgres from './support/postgres.js'
 import * as onSqlite from './support/sqlite.js'
@@ -62,7 +63,7 @@ describeOn('postgres', 'Prisma on PostgreSQL', () => {
 })
 
 const mysqlUrl = inject('mysqlUrl')
-describeOn('mysql', 'Prisma on MariaDB', () => {
+describeOn('mysql', `Prisma on ${flavor}`, () => {
   let database: onMysql.Database
   let prisma: PrismaClient
   beforeAll(async () => {
@@ -85,12 +86,14 @@ describeOn('mysql', 'Prisma on MariaDB', () => {
   })
 
   transactionConformance({
-    name: 'Prisma with adapter-mariadb, MariaDB',
+    name: `Prisma with adapter-mariadb, ${flavor}`,
     runner,
     createWorld: async () => ({
       ...database.world,
       ...sameFor(prisma, onMysql.BROKEN),
       openAtOnce: onPostgres.POOL,
+      // Prisma nests on the handle of the innermost transaction only, and MySQL prepares no SAVEPOINT.
+      nestsInSavepoint: isMariadb,
       options: {
         value: { isolationLevel: 'Serializable' as const },
         expected: 'SERIALIZABLE',

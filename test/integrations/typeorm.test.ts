@@ -4,6 +4,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, inject, it } from
 import { transactionConformance } from '../../src/testing/index.js'
 import { typeormTransactions } from '../../src/transactions/typeorm.js'
 import { describeOn, isOn } from '../support/databases.js'
+import { flavor } from '../support/mysql-flavor.js'
 import { sqliteDrivers } from '../support/sqlite-drivers.js'
 import * as onMysql from './support/mysql.js'
 import * as onPostgres from './support/postgres.js'
@@ -59,7 +60,7 @@ describeOn('postgres', 'TypeORM on PostgreSQL', () => {
 })
 
 const mysqlUrl = inject('mysqlUrl')
-describeOn('mysql', 'TypeORM on MariaDB', () => {
+describeOn('mysql', `TypeORM on ${flavor}`, () => {
   let database: onMysql.Database
   let source: DataSource
   beforeAll(async () => {
@@ -72,7 +73,7 @@ describeOn('mysql', 'TypeORM on MariaDB', () => {
   })
 
   transactionConformance({
-    name: 'TypeORM, MariaDB',
+    name: `TypeORM, ${flavor}`,
     runner,
     createWorld: async () => ({
       ...database.world,

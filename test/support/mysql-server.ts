@@ -5,7 +5,6 @@ import {
   type MysqlServer,
   startMysql as startServer,
 } from '../../scripts/mysql-server.mjs'
-import { startMariadb } from './mariadb-server.js'
 
 export { freshMysql } from './mariadb-server.js'
 export { findMysql, type MysqlOptions, type MysqlServer }
@@ -15,9 +14,10 @@ export function startMysql(options: MysqlOptions = {}): Promise<MysqlServer> {
   return startServer({ fsync: false, ...options })
 }
 
-/** `MySQL` or `MariaDB`, as the server of `url` reports it. `MySQL or MariaDB` if there is no server. */
-export async function flavorOf(url: string | null): Promise<'MySQL' | 'MariaDB' | 'MySQL or MariaDB'> {
-  if (url === null) return 'MySQL or MariaDB'
+export type Flavor = 'MySQL' | 'MariaDB'
+
+/** Asks the server of `url` whether it is a MySQL or a MariaDB. */
+export async function flavorOf(url: string): Promise<Flavor> {
   const connection = await createConnection({ uri: url })
   try {
     const [rows] = await connection.query({ sql: 'select version()', rowsAsArray: true })
@@ -25,9 +25,4 @@ export async function flavorOf(url: string | null): Promise<'MySQL' | 'MariaDB' 
   } finally {
     await connection.end()
   }
-}
-
-/** Starts a private server of the same kind as the server of `url`. */
-export async function startLike(url: string, options: MysqlOptions = {}): Promise<MysqlServer> {
-  return (await flavorOf(url)) === 'MariaDB' ? startMariadb(options) : startMysql(options)
 }

@@ -4,7 +4,8 @@ import { afterAll, beforeAll, beforeEach, describe, expect, inject, it, vi } fro
 import { LIMITS } from '../../../src/diagnosis.js'
 import { mysqlStore } from '../../../src/stores/mysql/index.js'
 import type { MysqlStore } from '../../../src/stores/mysql/store.js'
-import { freshMysql, type MariadbServer, startMariadb } from '../../support/mariadb-server.js'
+import { freshMysql, type MariadbServer } from '../../support/mariadb-server.js'
+import { flavor, isMariadb, startOwnServer } from '../../support/mysql-flavor.js'
 import { afterwards } from '../../support/trap-kit.js'
 import { findingOf, levels, one, statementsIn } from './kit.js'
 
@@ -48,7 +49,7 @@ async function follow(pool: Pool, advice: string | undefined): Promise<void> {
   for (const sql of statementsIn(advice)) await pool.query(sql)
 }
 
-describe('diagnosis of MySQL', () => {
+describe(`diagnosis of ${flavor}`, () => {
   let url: string
   let pool: Pool
   let store: ReturnType<typeof mysqlStore<Pool>>
@@ -102,7 +103,9 @@ describe('diagnosis of MySQL', () => {
   it('finds indexes that are missing or ignored, and its SQL mends them', async () => {
     await store.migrate()
     await pool.query('drop index outbox_event_fresh on outbox_event')
-    await pool.query('alter table outbox_event alter index outbox_event_timed ignored')
+    await pool.query(
+      `alter table outbox_event alter index outbox_event_timed ${isMariadb ? 'ignored' : 'invisible'}`,
+    )
     const { level, says, advice } = await findingOf(store, 'indexes')
     expect([level, says]).toEqual([
       'problem',
@@ -149,10 +152,10 @@ describe('diagnosis of MySQL', () => {
 })
 
 /** Transactions are seen of the whole server, and its settings are everybody's. */
-describe('diagnosis of a MySQL server', () => {
+describe(`diagnosis of a ${flavor} server`, () => {
   let server: MariadbServer
   beforeAll(async () => {
-    server = await startMariadb({
+    server = await startOwnServer({
       settings: {
         'log-bin': 'binlog',
         'binlog-format': 'STATEMENT',

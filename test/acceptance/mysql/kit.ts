@@ -9,6 +9,7 @@ import {
 } from '../../../src/index.js'
 import { type ClientOf, mysqlStore } from '../../../src/stores/mysql/index.js'
 import { freshMysql } from '../../support/mariadb-server.js'
+import { flavor } from '../../support/mysql-flavor.js'
 
 export const OrderPlaced = defineEvent<{ orderId: string }>('order.placed')
 
@@ -24,7 +25,7 @@ export function cleanUp(cleanup: () => Promise<unknown>): void {
 
 /** Skipped where no server can be had; the services say so once. */
 export function onMysql(name: string, body: () => void): void {
-  describe.skipIf(inject('mysqlUrl') === null)(`MySQL: ${name}`, body)
+  describe.skipIf(inject('mysqlUrl') === null)(`${flavor}: ${name}`, body)
 }
 
 export async function freshUrl(): Promise<string> {

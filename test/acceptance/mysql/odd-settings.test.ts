@@ -4,13 +4,14 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, inject, i
 import { mysqlStore } from '../../../src/stores/mysql/index.js'
 import { storeConformance } from '../../../src/testing/index.js'
 import { freshMysql } from '../../support/mariadb-server.js'
+import { flavor } from '../../support/mysql-flavor.js'
 import { newWorld, onMysql, rowsOf } from './kit.js'
 
 const TABLES = ['outbox_event', 'outbox_event_instance', 'outbox_event_pause', 'outbox_event_inbox']
 const SESSION = `set time_zone = '-09:30', sql_mode = 'ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT,ONLY_FULL_GROUP_BY', div_precision_increment = 0`
 
 /** Whatever the application has set, the whole suite holds. */
-describe.skipIf(inject('mysqlUrl') === null)('MySQL: a pool with odd settings', () => {
+describe.skipIf(inject('mysqlUrl') === null)(`${flavor}: a pool with odd settings`, () => {
   let database: Awaited<ReturnType<typeof freshMysql>>
   let pool: ReturnType<typeof createPool>
   beforeAll(async () => {
@@ -37,7 +38,7 @@ describe.skipIf(inject('mysqlUrl') === null)('MySQL: a pool with odd settings', 
   })
 
   storeConformance({
-    name: 'mysql2 with odd settings',
+    name: `${flavor} by mysql2 with odd settings`,
     runner: { describe, it, beforeEach, afterEach },
     print: () => {},
     createStore: async () => {

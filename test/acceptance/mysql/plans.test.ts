@@ -1,15 +1,14 @@
 import type { Pool, PoolConnection, RowDataPacket } from 'mysql2/promise'
-import { expect, inject, it } from 'vitest'
+import { expect, it } from 'vitest'
 import { accepts } from '../../../src/stores/mysql/accepts.js'
 import { claimStatements } from '../../../src/stores/mysql/claim.js'
 import { namesOf } from '../../../src/stores/mysql/names.js'
 import { orderedStatements } from '../../../src/stores/mysql/ordered.js'
 import { pruneStatements } from '../../../src/stores/mysql/prune.js'
 import { settleStatements } from '../../../src/stores/mysql/settle.js'
-import { flavorOf } from '../../support/mysql-server.js'
+import { isMariadb } from '../../support/mysql-flavor.js'
 import { newWorld, onMysql } from './kit.js'
 
-const server = await flavorOf(inject('mysqlUrl'))
 const names = namesOf({})
 const claims = claimStatements(names)
 const ordered = orderedStatements(names)
@@ -67,7 +66,7 @@ async function costOf(
   const before = await readsOf(connection)
   const [result] = await connection.execute(sql, params)
   const reads = (await readsOf(connection)) - before
-  const locks = server === 'MySQL' ? await locksOf(connection) : null
+  const locks = isMariadb ? null : await locksOf(connection)
   await connection.rollback()
   return { found: Array.isArray(result) ? result.length : result.affectedRows, reads, locks }
 }

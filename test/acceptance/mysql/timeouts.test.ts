@@ -1,15 +1,16 @@
 import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest'
 import { TransactionRolledBackError } from '../../../src/index.js'
-import { type MariadbServer, startMariadb } from '../../support/mariadb-server.js'
+import type { MariadbServer } from '../../support/mariadb-server.js'
+import { flavor, startOwnServer } from '../../support/mysql-flavor.js'
 import { OrderPlaced, outboxOn, poolOn, rowsOf } from './kit.js'
 
 /** A server of our own: what it does with a lock that is not to be had cannot be changed while it runs. */
-describe.skipIf(inject('mysqlUrl') === null || process.env.MYSQL_URL !== undefined)(
-  'MySQL: a lock that is not to be had in time, swallowed,',
+describe.skipIf(inject('mysqlUrl') === null)(
+  `${flavor}: a lock that is not to be had in time, swallowed,`,
   () => {
     let server: MariadbServer
     beforeAll(async () => {
-      server = await startMariadb({ settings: { 'innodb-rollback-on-timeout': 'ON' } })
+      server = await startOwnServer({ settings: { 'innodb-rollback-on-timeout': 'ON' } })
     })
     afterAll(() => server?.stop())
 

@@ -9,6 +9,7 @@ import type { Database } from '../../projects.js'
 import { isOn } from '../../support/databases.js'
 import { undocumentedIn } from '../../support/log-lines.js'
 import { freshMysql } from '../../support/mariadb-server.js'
+import { flavor } from '../../support/mysql-flavor.js'
 import { startProxy } from '../../support/proxy.js'
 import { type SqliteDriver, sqliteDrivers, sqliteFolder } from '../../support/sqlite-drivers.js'
 import { afterwards, emptyDatabase, poolOn } from '../../support/trap-kit.js'
@@ -100,7 +101,7 @@ async function onSqlite({ open }: SqliteDriver): Promise<Place> {
 const PLACES: readonly (readonly [string, () => Promise<Place>, Database])[] = [
   ['PostgreSQL by pg', onPg, 'postgres'],
   ['PostgreSQL by postgres.js', onPostgresJs, 'postgres'],
-  ['MariaDB by mysql2', onMysql, 'mysql'],
+  [`${flavor} by mysql2`, onMysql, 'mysql'],
   ...sqliteDrivers().map((driver) => [`SQLite by ${driver.name}`, () => onSqlite(driver), 'sqlite'] as const),
 ]
 

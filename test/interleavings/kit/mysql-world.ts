@@ -2,6 +2,7 @@ import mysql from 'mysql2'
 import type { EventStore } from '../../../src/store.js'
 import { mysqlStore } from '../../../src/stores/mysql/index.js'
 import { freshMysql } from '../../support/mariadb-server.js'
+import { flavor } from '../../support/mysql-flavor.js'
 import { gate } from '../../support/until.js'
 import { LEASE_MS, type OpenCall, type World } from './world.js'
 
@@ -9,7 +10,7 @@ import { LEASE_MS, type OpenCall, type World } from './world.js'
 const LEASED = 'select seq from outbox_event where event_type = ? and locked_until > utc_timestamp(6)'
 const AGE = 'update outbox_event set locked_until = locked_until - interval ? microsecond where seq in (?)'
 
-export async function mariadbWorld(serverUrl: string): Promise<World> {
+export async function mysqlWorld(serverUrl: string): Promise<World> {
   const database = await freshMysql(serverUrl)
   const ends: (() => Promise<unknown>)[] = []
   const newPool = (connectionLimit: number) => {
@@ -22,7 +23,7 @@ export async function mariadbWorld(serverUrl: string): Promise<World> {
   await observer.migrate()
   const opened: EventStore[] = []
   return {
-    name: 'MariaDB',
+    name: flavor,
     observer,
     duplicatesLock: true,
     timesPassed: () => 0,
