@@ -7,9 +7,13 @@ import { createOutbox, silentLogger } from '../../../src/index.js'
 import { postgresStore } from '../../../src/stores/postgres/index.js'
 import { Cli } from '../../cli/process.js'
 import { migratedDatabase, poolOn } from '../../support/trap-kit.js'
-import { until } from '../../support/until.js'
+import { until as untilWithin } from '../../support/until.js'
 
 const HOUR_MS = 3_600_000
+/** A busy machine takes seconds to start a process. */
+const TIMEOUT_MS = 120_000
+
+const until = (condition: () => unknown) => untilWithin(condition, { timeoutMs: 30_000 })
 
 /** Writes a file that registers a handler for the type. */
 function handlersFor(type: string): string {
@@ -50,7 +54,9 @@ async function swept(pool: pg.Pool): Promise<void> {
 }
 
 describe('processes that consume by hand, next to a worker with other handlers', () => {
-  it('consume --once handles every event, although the worker makes unroutable events DEAD immediately', async () => {
+  it('consume --once handles every event, although the worker makes unroutable events DEAD immediately', {
+    timeout: TIMEOUT_MS,
+  }, async () => {
     const url = await migratedDatabase()
     const pool = poolOn(url)
     const handlers = handlersFor('report.due')
@@ -75,7 +81,9 @@ describe('processes that consume by hand, next to a worker with other handlers',
     ])
   })
 
-  it('consume leaves events of others alone, and repeated runs leave one row in the registry', async () => {
+  it('consume leaves events of others alone, and repeated runs leave one row in the registry', {
+    timeout: TIMEOUT_MS,
+  }, async () => {
     const url = await migratedDatabase()
     const pool = poolOn(url)
     await insert(pool, 'theirs', 30 * 24 * HOUR_MS)
@@ -95,7 +103,7 @@ describe('processes that consume by hand, next to a worker with other handlers',
 })
 
 describe('a worker that is deployed after the first events of its type', () => {
-  it('still gets events that are 23 hours old; older ones are DEAD', async () => {
+  it('still gets events that are 23 hours old; older ones are DEAD', { timeout: TIMEOUT_MS }, async () => {
     const url = await migratedDatabase()
     const pool = poolOn(url)
     await insert(pool, 'order.placed', 23 * HOUR_MS)

@@ -68,7 +68,10 @@ export class Life {
     this.#register()
     await this.#refused()
     await this.#published()
+    // Events without a handler become dead in a started outbox only.
+    await this.#outbox.start()
     await this.#outbox.drain()
+    await this.#outbox.stop()
     await this.#buried()
     await this.#started()
     this.#evidence.note('health', JSON.stringify(await this.#outbox.health()))
