@@ -157,7 +157,7 @@ function scan(
     const isEntered = Number(row.entered) === 1
     if (isEntered) taken++
     if (row.due !== null) due = Math.min(due, Number(row.due))
-    return { seq: Number(row.seq), key: row.ordering_key as string, isEntered }
+    return { seq: Number(row.seq), key: bindable(row.ordering_key), isEntered }
   })
   const mayGoOn = taken >= keys || heads.length >= MOST_KEYS
   return {
@@ -166,6 +166,11 @@ function scan(
     goesOnAfter: mayGoOn ? (heads.at(-1)?.key ?? null) : null,
     nextDueMs: Number.isFinite(due) ? due - now : null,
   }
+}
+
+/** A key of bytes comes as an ArrayBuffer from libsql, which takes back a Buffer only. */
+function bindable(key: unknown): string {
+  return (key instanceof ArrayBuffer ? Buffer.from(key) : key) as string
 }
 
 function pendingOf(

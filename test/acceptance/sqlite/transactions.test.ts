@@ -258,12 +258,15 @@ describe.each(sqliteDrivers())('transactions by $name', (driver) => {
   it('a row of another writer with broken fields does not hold up the others', async () => {
     const { outbox, handled, connect, store } = await newWorld(driver)
     const insert = `insert into outbox_event (event_id, event_type, payload, headers, metadata, handled_by, failures)
-      values ('odd', 'thing.happened', '{"n":1}', 'oops', '[1', '{', 'nothing')`
+      values ('odd', 'thing.happened', '{"n":1}', null, null, '{', 'nothing'),
+        ('broken', 'thing.happened', '{"n":1}', 'oops', '[1', '{', 'nothing')`
     connect().exec(insert)
     await outbox.enqueue(Thing({ n: 2 }, { eventId: 'good' }))
-    await until(() => handled.length === 2)
+    const statusOf = async (id: string) => (await store.list({ eventIds: [id] }))[0]?.status
+    await until(async () => handled.length === 2 && (await statusOf('broken')) === 'DEAD')
     expect([...handled].sort()).toEqual(['good', 'odd'])
-    expect(await store.list({ eventIds: ['odd'] })).toMatchObject([{ failures: [], headers: null }])
+    const [broken] = await store.list({ eventIds: ['broken'] })
+    expect(broken).toMatchObject({ headers: null, lastError: expect.stringContaining('Invalid headers') })
     expect(() =>
       connect().exec(`insert into outbox_event (event_id, event_type, ordering_key) values ('k', 't', '')`),
     ).toThrow(/CHECK/)
