@@ -44,7 +44,16 @@ const LAW = [
   { files: ['inbox/**'], may: ['core/**', ...CONTRACTS, 'observe/**', 'own'] },
   {
     files: ['stores/*/**'],
-    may: ['core/**', 'store.ts', 'event-record.ts', 'registry.ts', 'unhandled.ts', 'diagnosis.ts', 'transaction.ts', 'own'],
+    may: [
+      'core/**',
+      'store.ts',
+      'event-record.ts',
+      'registry.ts',
+      'unhandled.ts',
+      'diagnosis.ts',
+      'transaction.ts',
+      'own',
+    ],
   },
   { files: ['transactions/**'], may: ['core/**', ...CONTRACTS] },
   { files: ['bus/**'], may: ['core/**', ...CONTRACTS, 'own'] },
