@@ -13,7 +13,7 @@ const NOW = 'utc_timestamp(6)'
 const KEPT_FAILURES = 10
 const ERROR_LENGTH = 4_000
 /** Takes the place of a zero date, which a writer without strict mode can insert and nobody else can write again. */
-const EARLIEST = "timestamp'1000-01-01'"
+const EARLIEST = "timestamp'1000-01-01 00:00:00'"
 
 const DONE = `e.status = 1, e.done_at = ${NOW}, e.locked_by = null, e.locked_until = null, e.halts = null`
 
