@@ -14,7 +14,7 @@ const ON_SEVERAL_DATABASES = [
   'test/cli/{stores,consume}.test.ts',
   'test/docs/doctor.test.ts',
   'test/faults/inputs.test.ts',
-  'test/acceptance/secrets/databases.test.ts',
+  'test/acceptance/secrets/{databases,property}.test.ts',
   'test/acceptance/diagnosis/{backlog,cost}.test.ts',
   'test/acceptance/sizes/**/*.test.ts',
 ]

@@ -370,10 +370,21 @@ describe('an error of a driver', () => {
   it('is copied if it cannot be changed', () => {
     const frozen = Object.freeze(raised('4111').pg as Error)
     const outer = new Error('outer', { cause: frozen })
-    for (const error of [redactDriverError(frozen), redactDriverError(outer)]) {
-      expect(shown(error)).not.toContain('4111')
-      expect(inspect(error)).toContain('P0001')
+    // As postgres.js does, which shows them with its option `debug`.
+    const fixed = Object.assign(new RangeError('no'), { code: 'P0001', severity: 'ERROR' })
+    Object.defineProperties(fixed, {
+      parameters: { value: ['4111'], enumerable: true },
+      query: { value: '4111' },
+    })
+    for (const error of [frozen, outer, fixed]) {
+      const cleaned = redactDriverError(error)
+      expect(shown(cleaned)).not.toContain('4111')
+      expect(inspect(cleaned)).toContain('P0001')
     }
+    const copy = redactDriverError(fixed)
+    expect(copy).toBeInstanceOf(RangeError)
+    expect(copy).toMatchObject({ parameters: ['4111'], originalMessage: 'no' })
+    expect((copy as Error).stack).toContain('redact.test')
   })
 
   it('is replaced if a driver without a server quotes an event, however short the quoted text is', () => {
@@ -425,7 +436,7 @@ describe('an error of a driver', () => {
     ['one without a message', Object.assign(new Error('x'), { message: undefined })],
     [
       'one whose cause cannot be read',
-      Object.defineProperty(new Error('x'), 'cause', { get: () => expect.unreachable() }),
+      Object.defineProperty(new Error('x'), 'cause', { get: () => expect.unreachable(), configurable: true }),
     ],
     ['an error of the outbox', new TransactionEndedError()],
   ])('is returned as it is: %s', (_what, thrown) => {

@@ -483,20 +483,18 @@ class DriverErrors {
   }
 
   #cleanOwn(error: object): object {
-    const message = read(error, 'message')
-    const text =
-      typeof message === 'string' && !originals.has(error) ? this.#textOf(error, message) : undefined
-    if (Object.isFrozen(error) || (text !== undefined && !Object.isExtensible(error))) {
-      return typeof message === 'string' ? copyOf(error, text ?? message, message) : error
-    }
-    for (const field of Object.keys(error)) {
+    const target = canChange(error) ? error : changeableCopyOf(error)
+    const areNamesUnsafe = isRaisedByCode(target)
+    for (const field of Object.getOwnPropertyNames(target)) {
       const isName = (NAME_FIELDS as readonly string[]).includes(field)
-      if (VISIBLE.has(field) && !(isName && isRaisedByCode(error))) continue
-      if (Object.getOwnPropertyDescriptor(error, field)?.configurable)
-        hideProperty(error, field, Reflect.get(error, field))
+      if (!VISIBLE.has(field) || (isName && areNamesUnsafe))
+        hideProperty(target, field, Reflect.get(target, field))
     }
-    if (text !== undefined && text !== message) replaceMessage(error, text, message as string)
-    return error
+    const message = read(target, 'message')
+    if (typeof message !== 'string' || originals.has(target)) return target
+    const text = this.#textOf(target, message)
+    if (text !== message) replaceMessage(target, text, message)
+    return target
   }
 
   /** The message to show. */
@@ -514,6 +512,26 @@ class DriverErrors {
 /** Redis quotes the first arguments of a command that it does not know. */
 function withoutArguments(text: string): string {
   return text.replace(/(with args beginning with:).*/is, `$1 ${HIDDEN}`)
+}
+
+/** postgres.js defines the parameters of the statement as properties that cannot be changed. */
+function canChange(error: object): boolean {
+  const names = Object.getOwnPropertyNames(error)
+  return (
+    Object.isExtensible(error) &&
+    names.every((name) => Object.getOwnPropertyDescriptor(error, name)?.configurable === true)
+  )
+}
+
+/** An error of the same class with the same properties. */
+function changeableCopyOf(error: object): object {
+  const copy = new Error()
+  Object.setPrototypeOf(copy, Object.getPrototypeOf(error))
+  for (const [name, attributes] of Object.entries(Object.getOwnPropertyDescriptors(error)))
+    Object.defineProperty(copy, name, { ...attributes, configurable: true })
+  const original = originals.get(error)
+  if (original !== undefined) originals.set(copy, original)
+  return copy
 }
 
 function replaceMessage(error: object, text: string, message: string): void {

@@ -20,6 +20,10 @@ interface Where {
   readonly redis: string
   /** A secret for a password. */
   readonly password: string
+  /** The same database with a role that does not exist, a role without rights, and a certificate file that does not exist. */
+  readonly noRole: string
+  readonly noRights: string
+  readonly noCertificate: string
   /** Ids of events: one waits, one is done, one is dead. */
   readonly ids: { readonly waiting: string; readonly done: string; readonly dead: string }
 }
@@ -37,6 +41,13 @@ interface Case {
 function simple(...args: readonly string[]): Readonly<Record<string, Case>> {
   const title = args.map((arg) => path.basename(arg)).join(' ')
   return { [title]: { args: ({ database }) => [...args, '--database', database], code: 0 } }
+}
+
+/** With a URL that the server or the driver refuses, as text and as JSON. */
+function refused(command: string, urlOf: (where: Where) => string): Readonly<Record<string, Case>> {
+  const title = `${command} ${String(urlOf).replace(/^.*=> /, '')}`
+  const args = (more: readonly string[]) => (where: Where) => [command, ...more, '--database', urlOf(where)]
+  return { [title]: { args: args([]), code: 1 }, [`${title} --json`]: { args: args(['--json']), code: 1 } }
 }
 
 const HANDLERS = path.join(import.meta.dirname, 'handlers.mjs')
@@ -89,6 +100,14 @@ const COMMANDS: Readonly<Record<string, Case>> = {
   ...simple('prune'),
   ...simple('pause', 'nothing'),
   ...simple('consume', '--once', '--handlers', HANDLERS),
+  ...refused('list', ({ noRole }) => noRole),
+  ...refused('list', ({ noRights }) => noRights),
+  ...refused('list', ({ noCertificate }) => noCertificate),
+  ...refused('doctor', ({ noRole }) => noRole),
+  ...refused('doctor', ({ noRights }) => noRights),
+  ...refused('doctor', ({ noCertificate }) => noCertificate),
+  ...refused('status', ({ noRights }) => noRights),
+  ...refused('migrate', ({ noRights }) => noRights),
   'a URL without its option': { args: ({ database }) => ['relay', database], code: 2 },
 }
 
@@ -124,6 +143,7 @@ describe('nothing of an event, and no password, is printed by', () => {
   let redis: GivenRedis | null
   let where: Where
   let role: string
+  let powerless: string
 
   beforeAll(async () => {
     redis = await givenRedis()
@@ -137,12 +157,19 @@ describe('nothing of an event, and no password, is printed by', () => {
     const pool = new pg.Pool({ connectionString: url.href })
     const ids = await plantEvents(pool)
     await pool.end()
-    where = { database: url.href, redis: redis?.url ?? '', password, ids }
+    powerless = secrets.plant('a role without rights')
+    await asAdmin(`create role "${powerless}" login password '${password}'`)
+    where = {
+      ...{ database: url.href, redis: redis?.url ?? '', password, ids },
+      noRole: withUser(url, secrets.plant('a role that does not exist')),
+      noRights: withUser(url, powerless),
+      noCertificate: `${url.href}?sslrootcert=/${secrets.plant('path of a certificate')}/root.crt`,
+    }
   })
 
   afterAll(async () => {
     await database?.drop()
-    await asAdmin(`drop role if exists ${role}`)
+    await asAdmin(`drop role if exists ${role}, "${powerless}"`)
     await redis?.stop()
   })
 
@@ -150,6 +177,12 @@ describe('nothing of an event, and no password, is printed by', () => {
     const admin = new pg.Client({ connectionString: inject('postgresUrl') })
     await admin.connect()
     await admin.query(sql).finally(() => admin.end())
+  }
+
+  function withUser(url: URL, user: string): string {
+    const other = new URL(url)
+    other.username = user
+    return other.href
   }
 
   const plant = (type: string) => ({

@@ -81,6 +81,7 @@ export class Evidence {
   error(where: string, error: unknown): void {
     this.note(`${where}: as text`, String(error))
     this.note(`${where}: inspected`, inspect(error, { depth: 12 }))
+    this.note(`${where}: inspected with hidden properties`, inspect(error, { depth: 12, showHidden: true }))
     this.note(`${where}: as JSON`, JSON.stringify(error) ?? '')
     for (let cause = error, n = 0; cause instanceof Error && n < 10; cause = cause.cause, n++) {
       this.note(
@@ -112,6 +113,11 @@ export class Evidence {
       secrets.in(text).map((secret) => `${secret} in ${where}`),
     )
     return [...new Set(leaks)]
+  }
+
+  /** Everything that was found since the last call. */
+  take(): { readonly where: string; readonly text: string }[] {
+    return this.#found.splice(0)
   }
 
   /** How much there is to look at, by its place: nobody is convinced by an empty search. */

@@ -12,9 +12,13 @@ import {
 } from '../../../src/index.js'
 import { until } from '../../support/until.js'
 import type { Evidence, Secrets } from './evidence.js'
+import type { Raising } from './places.js'
 
 /** Where a life is led. */
 export interface Place {
+  /** For the command line. */
+  readonly url: string
+  readonly raising: Raising
   /** A new one on the same tables. */
   store(): EventStore<unknown>
   /** On a connection of the application's own, which nobody cuts. */
