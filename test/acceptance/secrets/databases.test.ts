@@ -8,7 +8,7 @@ import { PLACES } from './places.js'
 for (const [name, placeOf, database] of PLACES) {
   it.runIf(isOn(database))(
     `nothing of an event gets out in its whole life: ${name}`,
-    { timeout: 60_000 },
+    { timeout: 120_000 },
     async () => {
       const [secrets, evidence] = [new Secrets(), new Evidence()]
       await new Life(await placeOf(), secrets, evidence).live()

@@ -55,7 +55,7 @@ const RAISES_ON_POSTGRES = {
   'raise.constraint': `raise exception using errcode = '23514', message = new.payload::text, constraint = new.payload::text,
     table = new.payload::text, column = new.payload::text, schema = new.payload::text, datatype = new.payload::text`,
   'raise.right': `raise exception using errcode = '42501', message = 'permission denied for table ' || new.headers`,
-  'raise.cast': `perform new.payload::text::int`,
+  'raise.cast': `perform new.payload::text::smallint`,
   'raise.name': `execute 'select ' || quote_ident(new.payload::text)`,
   'raise.assertion': `assert false, new.payload::text`,
   'raise.duplicate': `insert into noted values (new.payload::text), (new.payload::text)`,

@@ -324,7 +324,7 @@ for (const [name, placeOf, database] of PLACES) {
             expect([...new Set(leaks)].slice(0, 5)).toEqual([])
           },
         ),
-        { numRuns: 8, endOnFailure: true },
+        { numRuns: 5, endOnFailure: true },
       )
       for (const where of [
         'log',
