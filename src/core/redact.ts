@@ -624,8 +624,10 @@ const MYSQL_SAFE: Readonly<Record<number, RegExp>> = {
   1146: /^Table '[\w$.-]+' doesn't exist$/,
   1205: /^Lock wait timeout exceeded; try restarting transaction$/,
   1213: /^Deadlock found when trying to get lock; try restarting transaction$/,
+  1227: /^Access denied; you need \(at least one of\) the [A-Z_, ]+ privilege\(s\) for this operation$/,
   1364: /^Field '[\w$]+' doesn't have a default value$/,
   1406: /^Data too long for column '[\w$]+' at row \d+$/,
+  1665: /^Cannot execute statement: impossible to write to binary log since BINLOG_FORMAT = STATEMENT and [\w ,.()-]+$/,
   3819: /^Check constraint '[\w$.-]+' is violated\.?$/,
   4025: /^CONSTRAINT `[\w$.-]+` failed for `[\w$-]+`\.`[\w$-]+`$/,
 }

@@ -118,7 +118,7 @@ describe.each(WORLDS.filter(([, , isThere]) => isThere))('diagnosis of a backlog
     await store.registerStopped({ ...instance, id: 'manual-1', accept: only('scripted') }, 'nobody')
     const missing = await findingOf(store, 'missing handlers')
     expect(missing.level).toBe('warning')
-    expect(missing.says).toBe('No consumer has registered a handler for "a", "b\u200e".')
+    expect(missing.says).toBe('No consumer has registered a handler for "a", "b\\u200e".')
     await store.heartbeat(instance)
     expect(await findingOf(store, 'missing handlers')).toMatchObject({ level: 'ok' })
     await run(`update outbox_event_instance set last_seen_at = ${ago(8 * 24 * 60)}`)

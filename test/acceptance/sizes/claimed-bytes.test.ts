@@ -102,7 +102,8 @@ describe.each(STORE_WORLDS)('a backlog of large rows on %s', (_title, open) => {
     const after = world.bytesReceived()
     if (before !== null && after !== null) expect(after - before).toBeLessThan(1_000_000)
     // A second life ends the same way.
-    expect(await outbox.deadLetters.retry('large')).toEqual(['large'])
+    // A claim that is looking at the row at this moment makes the retry skip it.
+    await until(async () => (await outbox.deadLetters.retry('large')).length === 1)
     await until(async () => (await outbox.deadLetters.show('large'))?.failures.length === 2)
     expect(handled).toHaveLength(2)
   })
