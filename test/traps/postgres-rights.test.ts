@@ -375,6 +375,6 @@ describe('rights in PostgreSQL', () => {
       create trigger note after insert on outbox_event for each row execute function note()`)
     const error = await (await world.outbox()).enqueue(event).catch((thrown) => thrown)
     expect(error).not.toBeInstanceOf(AftercommitError)
-    expect(error).toMatchObject({ code: '42501', message: 'permission denied for table audit' })
+    expect(error).toMatchObject({ code: '42501', originalMessage: 'permission denied for table audit' })
   })
 })
