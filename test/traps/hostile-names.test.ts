@@ -136,10 +136,9 @@ describe('a row that a stranger wrote', () => {
       [`id ${evil}`, `type ${evil}`, JSON.stringify({ correlationId: evil })],
     )
     await until('it is dead', () => log.matching(/event is dead/).length === 1)
-    expect(log.raw.length).toBeGreaterThan(1)
     for (const line of log.raw) expect(line.replace(/\n$/, '')).not.toMatch(/[\p{Cc}\u2028\u2029]/u)
     expect(log.matching(/forged/)).toEqual([])
-    expect(log.matching(/event is dead/)[0]?.event_type).toBe(`type ${evil}`)
+    expect(log.matching(/event is dead/)[0]?.event_type).toBe('(invalid)')
   })
 
   it.each([

@@ -6,7 +6,7 @@ import { benchOn, type Tx, worksAgain } from './with-the-commit.kit.js'
 
 /** What the server has against the row of an event that waits shows later: nothing of the transaction is left. */
 
-const refused = { code: 'P4711', message: 'not this row' }
+const refused = { code: 'P4711', originalMessage: 'not this row' }
 
 describe('a row that the server refuses', () => {
   const bodies: readonly (readonly [string, (tx: Tx) => Promise<unknown>])[] = [
