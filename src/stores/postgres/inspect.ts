@@ -28,10 +28,10 @@ select (select count(*) from ${names.events} where ${FRESH})
   (select count(*) from ${names.events} where ${DEAD}),
   coalesce(sum(done), 0), coalesce(sum(failed), 0), coalesce(sum(dead), 0),
   greatest(0, ${milliseconds(`clock_timestamp() - least(ordered.due,
-    (select created_at from ${names.events} where ${FRESH} order by seq limit 1),
-    (select available_at from ${names.events} where ${TIMED} and available_at < 'infinity'
+    (select ${finite('created_at')} from ${names.events} where ${FRESH} order by seq limit 1),
+    (select ${finite('available_at')} from ${names.events} where ${TIMED} and available_at < 'infinity'
       order by available_at limit 1))`)})
-  from (select count(*) as n, min(available_at) as due from ${names.events} where ${ORDERED} and status in (0, 2)) ordered
+  from (select count(*) as n, min(${finite('available_at')}) as due from ${names.events} where ${ORDERED} and status in (0, 2)) ordered
     left join ${names.instances} on true group by ordered.n, ordered.due`),
     list: statement(`
 select ${eventColumns()}, status, failures::text, last_error,
@@ -54,6 +54,11 @@ update ${names.events} e set status = 2, attempts = 0, available_at = clock_time
       `delete from ${names.events} where ctid = any(array(${dead('ctid')})) returning event_id`,
     ),
   }
+}
+
+/** PostgreSQL before 17 cannot subtract an infinite time, which a row written by SQL may have. */
+function finite(column: string): string {
+  return `case when isfinite(${column}) then ${column} else timestamptz 'epoch' end`
 }
 
 type Statements = ReturnType<typeof inspectStatements>
