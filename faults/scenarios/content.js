@@ -86,7 +86,7 @@ const longBacklog = {
 }
 
 /** Runs of scripts that have to end before the next events are published, and afterwards. */
-const RUNS = 2
+const RUNS = 4
 
 const manualConsumers = {
   name: 'manual-consumers',

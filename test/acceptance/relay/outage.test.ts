@@ -148,7 +148,6 @@ it('an outage of the broker at 1,000 events a second: nothing is lost, nothing d
       line,
     ).toBe(true)
   for (const relay of relays) expect(await relay.stop()).toBe(0)
-  // Their counters are written with the last sign of life.
-  const instances = await outbox.store.instances(600_000)
-  expect(instances.filter(({ counters }) => counters.done > 0)).toHaveLength(2)
+  // The relays write their counters with their last heartbeat.
+  expect((await outbox.stats()).done).toBeGreaterThanOrEqual(published)
 })
