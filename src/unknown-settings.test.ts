@@ -16,6 +16,7 @@ import { mysqlStore } from './stores/mysql/index.js'
 import { postgresStore } from './stores/postgres/index.js'
 import { sqliteStore } from './stores/sqlite/index.js'
 import { createTestOutbox } from './testing/index.js'
+import { kyselyTransactions } from './transactions/kysely.js'
 
 const handle = () => {}
 const outbox = () => createTestOutbox()
@@ -65,7 +66,10 @@ const WHOLE: Place[] = [
     (more) => toCloudEvent(EventEnvelope.create({ eventType: 'a' }), more),
   ],
   ['createOutbox()', 'loger', 'logger', (settings) => createOutbox(settings)],
+  ['a transaction of Kysely', 'isolatonLevel', 'isolationLevel', (more) => kysely(async () => {}, more)],
 ]
+
+const kysely = kyselyTransactions(outbox(), { transaction: () => ({}) } as never)
 
 /** Places where the misspelled name stands beside settings that are needed. */
 const MERGED: Place[] = [

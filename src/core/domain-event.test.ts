@@ -1,3 +1,4 @@
+import { runInNewContext } from 'node:vm'
 import { describe, expect, it } from 'vitest'
 import { z } from 'zod'
 import { EventCatalog } from './catalog.js'
@@ -10,6 +11,7 @@ import {
   InvalidEventError,
   InvalidEventIdError,
   InvalidPayloadError,
+  PayloadTooLargeError,
 } from './errors.js'
 import type { MetadataInput } from './metadata.js'
 
@@ -82,6 +84,36 @@ describe('an event by name', () => {
 
   it('may carry bytes', () => {
     expect(toEnvelope({ type: 'x', payload: new Uint8Array([1]) }).payloadBytes).toEqual(new Uint8Array([1]))
+  })
+
+  it('may carry bytes of another realm, and of a subclass with a length of its own', () => {
+    const foreign: unknown = runInNewContext('new Uint8Array([1, 2])')
+    expect(toEnvelope({ type: 'x', payload: foreign }).payloadBytes).toEqual(new Uint8Array([1, 2]))
+    class Odd extends Uint8Array {
+      override get byteLength() {
+        return 5
+      }
+    }
+    expect(toEnvelope({ type: 'x', payload: new Odd([1]) }).payloadSize).toBe(1)
+    class Small extends Uint8Array {
+      override get byteLength() {
+        return 1
+      }
+    }
+    expect(() => toEnvelope({ type: 'x', payload: new Small(1_048_577) })).toThrow(PayloadTooLargeError)
+  })
+
+  it('is refused with bytes whose buffer was transferred, which would be stored as none', () => {
+    const payload = new Uint8Array([1])
+    structuredClone(payload.buffer, { transfer: [payload.buffer] })
+    expect(() => toEnvelope({ type: 'x', payload })).toThrow(InvalidPayloadError)
+  })
+
+  it('is refused with a time that pretends to be a Date, and takes a Date of another realm', () => {
+    const occurredAt = runInNewContext('new Date(5)') as Date
+    expect(toEnvelope({ type: 'x', occurredAt }).occurredAtMs).toBe(5)
+    const odd = { [Symbol.toStringTag]: 'Date', valueOf: () => 5 } as unknown as Date
+    expect(() => toEnvelope({ type: 'x', occurredAt: odd })).toThrow(/must be a valid Date/)
   })
 
   it('goes through the definition that the catalog has', () => {

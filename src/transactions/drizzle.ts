@@ -1,6 +1,7 @@
 // entry: aftercommit/drizzle
 import { oneAtATime } from '../ambient.js'
-import { AftercommitError } from '../core/errors.js'
+import { AftercommitError, InvalidSettingError } from '../core/errors.js'
+import { readSettings } from '../core/settings.js'
 import { causesOf, read } from '../core/unknown.js'
 import type { HostedTransactions, SqlRow, SqlValue, TransactionHost, TransactionsOf } from '../transaction.js'
 
@@ -103,12 +104,13 @@ function synchronousHost(db: Synchronous): TransactionHost<Handle, { readonly be
   return {
     transaction: (body, options) =>
       alone(connectionOf(db), async () => {
+        const behavior = behaviorOf(options)
         let tx: Handle = db
         // For the handle alone: it goes on working behind the empty transaction that it came with.
         db.transaction((handle) => {
           tx = handle
         })
-        await patiently(() => begin(db, options?.behavior ?? 'immediate'))
+        await patiently(() => begin(db, behavior))
         try {
           const result = await body(tx)
           db.$client.exec('COMMIT')
@@ -162,6 +164,14 @@ function isBusy(error: unknown): boolean {
     return typeof code === 'string' && code.startsWith('SQLITE_BUSY')
   })
 }
+
+function behaviorOf(options: { readonly behavior?: string } | undefined): string {
+  const { behavior = 'immediate' } = readSettings('a transaction of Drizzle', options, ['behavior'])
+  if (BEHAVIORS.includes(behavior)) return behavior
+  throw new InvalidSettingError('behavior', `must be one of: ${BEHAVIORS.join(', ')}`)
+}
+
+const BEHAVIORS: readonly string[] = ['deferred', 'immediate', 'exclusive']
 
 function begin(db: Synchronous, behavior: string): void {
   const [setting] = db.all(statement('PRAGMA busy_timeout', [])) as readonly SqlRow[]

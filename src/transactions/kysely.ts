@@ -1,4 +1,5 @@
 // entry: aftercommit/kysely
+import { readSettings } from '../core/settings.js'
 import type { HostedTransactions, SqlRow, SqlValue, TransactionsOf } from '../transaction.js'
 
 /** An instance of Kysely. */
@@ -28,6 +29,8 @@ export interface KyselyOptions<Db extends KyselyDatabase> {
   readonly accessMode?: Parameters<Builder<Db>['setAccessMode']>[0] | undefined
 }
 
+const OPTIONS = ['isolationLevel', 'accessMode'] as const
+
 /** Transactions of Kysely with the outbox in them, whatever the dialect. */
 export function kyselyTransactions<Db extends KyselyDatabase>(
   outbox: TransactionsOf,
@@ -35,10 +38,11 @@ export function kyselyTransactions<Db extends KyselyDatabase>(
 ): HostedTransactions<KyselyTransaction<Db>, KyselyOptions<Db>> {
   return outbox.transactionsOf({
     source: db,
-    transaction(body, options) {
+    async transaction(body, given) {
+      const options = readSettings<KyselyOptions<Db>>('a transaction of Kysely', given, OPTIONS)
       let builder = db.transaction() as unknown as Runner<KyselyTransaction<Db>>
-      if (options?.isolationLevel) builder = builder.setIsolationLevel(options.isolationLevel)
-      if (options?.accessMode) builder = builder.setAccessMode(options.accessMode)
+      if (options.isolationLevel) builder = builder.setIsolationLevel(options.isolationLevel)
+      if (options.accessMode) builder = builder.setAccessMode(options.accessMode)
       return builder.execute(body)
     },
     async query(tx, sql, parameters) {

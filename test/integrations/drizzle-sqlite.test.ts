@@ -64,6 +64,34 @@ const drivers: { name: string; open?: SqliteDriver['open']; connect(file: string
     })),
 ]
 
+describe.each(sqliteDrivers().filter(({ name }) => name !== 'node:sqlite'))(
+  'Drizzle with $name',
+  ({ open }) => {
+    it.each<[string, object, RegExp]>([
+      ['a misspelled name', { behaviour: 'exclusive' }, /Did you mean behavior\?/],
+      [
+        'a behavior that SQLite does not have',
+        { behavior: 'immediate; drop table business' },
+        /must be one of: deferred/,
+      ],
+    ])('refuses %s in the options of a transaction, and begins none', async (_what, options, message) => {
+      const database = sqliteDatabase(open)
+      cleanups.push(() => database.drop())
+      const connection = open(database.file)
+      cleanups.push(() => connection.close())
+      const outbox = createOutbox({ store: database.world.createStore('outbox_event'), logger: silentLogger })
+      cleanups.push(() => outbox.store.close())
+      const transaction = drizzleTransactions(outbox as Outbox<unknown>, synchronous(connection))
+      let isCalled = false
+      const body = async () => {
+        isCalled = true
+      }
+      await expect(transaction(body, options)).rejects.toThrow(message)
+      expect(isCalled).toBe(false)
+    })
+  },
+)
+
 describe.each(drivers)('Drizzle with $name', ({ open, connect }) => {
   async function setup() {
     const database = sqliteDatabase(open)
