@@ -3,6 +3,7 @@ import { duration } from './core/duration.js'
 import { AftercommitError } from './core/errors.js'
 import { describeDriverError } from './core/redact.js'
 import { isClean, quoteText } from './core/text.js'
+import { isA } from './core/unknown.js'
 import { isManual, REGISTERED_MS } from './registry.js'
 import type {
   EventStore,
@@ -88,7 +89,7 @@ export function refusal({ message }: AftercommitError): Verdict {
 }
 
 function couldNotLook(error: unknown): Verdict {
-  if (error instanceof AftercommitError) {
+  if (isA(error, AftercommitError)) {
     const { says, advice } = refusal(error)
     return { level: 'warning', says: `Could not look: ${says}`, ...(advice ? { advice } : {}) }
   }

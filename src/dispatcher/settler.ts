@@ -1,5 +1,6 @@
 import type { Clock, Timer } from '../core/clock.js'
 import { SettlementRejectedError } from '../core/errors.js'
+import { isA } from '../core/unknown.js'
 import { errorFields, type Logger } from '../observe/logger.js'
 import type { MetricsExporter } from '../observe/metrics.js'
 import type { EventStore, Settlement } from '../store.js'
@@ -205,7 +206,7 @@ export class Settler {
     } catch (error) {
       const [only] = settlements
       const isAlone = again && settlements.length === 1
-      if (!only || !isAlone || !(error instanceof SettlementRejectedError)) throw error
+      if (!only || !isAlone || !isA(error, SettlementRejectedError)) throw error
       const replaced = withoutTexts(only, error.reason)
       if (!replaced) throw error
       const settled = await store.settleIfLeased([replaced], keepDone)
@@ -227,7 +228,7 @@ export class Settler {
   /** Returns false when the batch was split, or its only outcome was set aside. */
   #tryAgain(batch: Batch, error: unknown): boolean {
     const { entries } = batch
-    const limit = error instanceof SettlementRejectedError ? REJECTIONS_OF_A_BATCH : FAILURES_OF_A_BATCH
+    const limit = isA(error, SettlementRejectedError) ? REJECTIONS_OF_A_BATCH : FAILURES_OF_A_BATCH
     if (++batch.failures < limit && !batch.isPart) {
       this.#again.push(batch)
       return true
@@ -241,7 +242,7 @@ export class Settler {
 
   #setAside(entry: Entry, error: unknown): void {
     const { clock, logger } = this.#options
-    const isRejected = error instanceof SettlementRejectedError
+    const isRejected = isA(error, SettlementRejectedError)
     if (isRejected && entry.failures === 0) {
       const fields = { event_id: entry.settlement.eventId, reason: error.reason }
       logger.warn(fields, 'the database rejected an outcome, will retry')
@@ -308,7 +309,7 @@ export class Settler {
     if (isNews) logger.warn(errorFields(error), 'outcomes could not be written; trying again')
     this.#failed = true
     const isSame = this.#tryAgain(batch, error)
-    if (error instanceof SettlementRejectedError) {
+    if (isA(error, SettlementRejectedError)) {
       // The database works. What it rejected by chance, it takes a moment later.
       if (isSame) await this.#pause(RETRY_MS[0])
       return false

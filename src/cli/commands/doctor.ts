@@ -1,3 +1,6 @@
+import { AftercommitError } from '../../core/errors.js'
+import { isA } from '../../core/unknown.js'
+import { refusal } from '../../diagnosis.js'
 import type { Finding } from '../../store.js'
 import { checkNode, checkSettings, checkUrl } from '../checks.js'
 import { defineCommand } from '../command.js'
@@ -70,6 +73,8 @@ function failure(check: string, error: unknown, values: Values): Finding {
     const [says = message, ...advice] = message.split(/(?<=\.) |: (?=npm install)/)
     return { check, level: 'problem', says, ...(advice.length > 0 ? { advice: advice.join(' ') } : {}) }
   }
+  // Its second sentence says what to do.
+  if (isA(error, AftercommitError) && error.message.includes('. ')) return { check, ...refusal(error) }
   return {
     check,
     level: 'problem',

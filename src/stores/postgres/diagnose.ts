@@ -1,4 +1,5 @@
 import { AftercommitError } from '../../core/errors.js'
+import { isA } from '../../core/unknown.js'
 import {
   backlogChecks,
   type Check,
@@ -126,7 +127,7 @@ function refusedBy(check: Promise<void>): Promise<Verdict | null> {
   return check.then(
     () => null,
     (error) => {
-      if (error instanceof AftercommitError) return refusal(error)
+      if (isA(error, AftercommitError)) return refusal(error)
       throw error
     },
   )

@@ -1,8 +1,11 @@
 import fs from 'node:fs'
 import { AftercommitError, InvalidSettingError } from '../../core/errors.js'
+import { originalMessageOf } from '../../core/redact.js'
 import type { TransactionSession } from '../../transaction.js'
-import { type Connection, connectionOf, isBusy, type SqliteDatabase } from './driver.js'
-import { patiently } from './patience.js'
+import { type Connection, canLock, connectionOf, isBusy, type SqliteDatabase } from './driver.js'
+import { cannotOpen } from './errors.js'
+import { hasNoSharedMemory, openedExclusively, reasonOfLock, reasonOfOpen } from './modes.js'
+import { patiently, type Reason } from './patience.js'
 import { begin, beginOn, runTransaction } from './transaction.js'
 import { Turn } from './turns.js'
 
@@ -21,14 +24,25 @@ export type Durability = 'lasting' | 'fleeting'
  */
 export class Connections<Client extends SqliteDatabase> {
   readonly #open: () => Client
+  readonly #explain: (error: unknown) => unknown
   #own: Promise<Opened<Client>> | null = null
   #managed: Promise<Opened<Client>> | null = null
   /** Transactions that run on the managed connection or wait for it. */
   #users = 0
   #isClosing = false
+  /** The connections that are open, and perhaps some that were closed. */
+  readonly #known = new Set<Connection>()
 
-  constructor(open: () => Client) {
+  /** `explain` turns an error of the store's own statements, or of `open`, into the one to throw. */
+  constructor(open: () => Client, explain: (error: unknown) => unknown) {
     this.#open = open
+    this.#explain = explain
+  }
+
+  /** Opens both connections, which fails where the settings of a connection do not allow another one. */
+  async prepare(): Promise<void> {
+    await this.#ownConnection()
+    await this.#managedConnection()
   }
 
   /** Sees what is committed; waits for no writer, and none waits for it. */
@@ -58,7 +72,7 @@ export class Connections<Client extends SqliteDatabase> {
       const connection = connectionOf(client)
       const turn = await Turn.take(fileOf(connection))
       return inTurn(turn, async () => {
-        await beginOn(connection)
+        await beginOn(connection).catch(this.#throwExplained)
         return runTransaction(connection, body)
       })
     }
@@ -69,7 +83,7 @@ export class Connections<Client extends SqliteDatabase> {
       return await inTurn(turn, async () => {
         const { connection } = await this.#managedConnection()
         try {
-          await begin(connection)
+          await begin(connection).catch(this.#throwExplained)
           return await runTransaction(connection, body)
         } catch (error) {
           // Somebody closed it, or it could not even be rolled back: the next one gets another connection.
@@ -95,9 +109,10 @@ export class Connections<Client extends SqliteDatabase> {
     try {
       return work(connection)
     } catch (error) {
+      if (isBusy(error)) throw error
       // Whatever it was, the next one gets another connection.
-      if (!isBusy(error) && this.#own === opening) await this.#closeOwn()
-      throw error
+      if (this.#own === opening) await this.#closeOwn()
+      throw this.#explain(error)
     }
   }
 
@@ -137,18 +152,52 @@ export class Connections<Client extends SqliteDatabase> {
   }
 
   #opened(): Promise<Opened<Client>> {
-    return patiently(() => {
-      const client = this.#open()
-      checkClient(client)
-      const connection = connectionOf(client)
+    let reason: Reason | null = null
+    const attempt = () => {
+      reason = null
+      const connection = connectionOf(this.#newClient(() => (reason = this.#reasonOfOpen())))
       try {
-        return configured(connection)
+        const opened = configured(connection)
+        this.#known.add(connection)
+        return opened
       } catch (error) {
+        if (isBusy(error)) reason = reasonOfLock(connection, fileOf(connection))
         connection.close()
-        throw error
+        throw this.#explain(error)
       }
-    })
+    }
+    return patiently(attempt, () => reason)
   }
+
+  #newClient(onBusy: () => void): Client {
+    let client: Client
+    try {
+      client = this.#open()
+    } catch (error) {
+      if (isBusy(error)) onBusy()
+      throw isRefusal(error) ? cannotOpen(error) : this.#explain(error)
+    }
+    checkClient(client)
+    return client
+  }
+
+  /** If a connection that is open can have the lock, no transaction is in the way of `open`. */
+  #reasonOfOpen(): Reason {
+    for (const connection of this.#known) {
+      if (!connection.isOpen) this.#known.delete(connection)
+      else if (!connection.inTransaction && canLock(connection)) return reasonOfOpen(true)
+    }
+    return reasonOfOpen(false)
+  }
+
+  readonly #throwExplained = (error: unknown): never => {
+    throw this.#explain(error)
+  }
+}
+
+/** Errors of better-sqlite3 and libsql about a folder that does not exist or may not be used. They have no code. */
+function isRefusal(error: unknown): boolean {
+  return /^Cannot open database|^ConnectionFailed\("Unable to open/.test(originalMessageOf(error))
 }
 
 /** Connections that were opened for some store. */
@@ -170,11 +219,16 @@ function checkClient(client: SqliteDatabase): void {
 
 /** The first one changes the file to WAL, for which it must be alone for a moment. */
 function configured<Client extends SqliteDatabase>(connection: Connection<Client>): Opened<Client> {
+  connection.exec('PRAGMA busy_timeout = 0')
+  // Before any statement that reads: it would take a lock that excludes the other connection.
+  connection.exec('PRAGMA locking_mode = NORMAL')
   const file = fileOf(connection)
   checkVersion(String(connection.all('select sqlite_version() as version')[0]?.version))
-  connection.exec('PRAGMA busy_timeout = 0')
   connection.exec('PRAGMA journal_mode = WAL')
   connection.exec('PRAGMA synchronous = FULL')
+  connection.all('select 1 from sqlite_master limit 1')
+  const [mode] = connection.all('PRAGMA journal_mode')
+  if (mode?.journal_mode === 'wal' && hasNoSharedMemory(file)) throw openedExclusively()
   return { connection, file }
 }
 

@@ -1,4 +1,6 @@
 import fs from 'node:fs'
+import { AftercommitError } from '../../core/errors.js'
+import { isA } from '../../core/unknown.js'
 import {
   backlogChecks,
   type Check,
@@ -7,6 +9,7 @@ import {
   type Limits,
   ok,
   problem,
+  refusal,
   runChecks,
   some,
   type Verdict,
@@ -14,7 +17,7 @@ import {
 } from '../../diagnosis.js'
 import type { EventStore, Finding } from '../../store.js'
 import type { Connections } from './connections.js'
-import { type Connection, isBusy, type SqliteDatabase } from './driver.js'
+import { type Connection, canLock, type SqliteDatabase } from './driver.js'
 import type { Names } from './names.js'
 import { PATIENCE_MS } from './patience.js'
 import { FRESH, indexesOf, migrationsFor, NOW, ORDERED, TIMED } from './schema.js'
@@ -37,6 +40,8 @@ export async function diagnose<Client extends SqliteDatabase>(
 ): Promise<readonly Finding[]> {
   const read = <T>(work: (db: Connection) => T) => connections.read(work)
   const ping = () => read((db) => db.all('select 1'))
+  const refused = await refusedModes(connections)
+  if (refused) return [{ check: 'journal', ...refused }]
   const file = await read(fileOf)
   const isThere = (await read((db) => missingIn(db, tablesOf(names)))).length === 0
   const checks: Check[] = [
@@ -51,6 +56,21 @@ export async function diagnose<Client extends SqliteDatabase>(
     ...(isThere ? backlogChecks(store, () => read((db) => leaseTimes(db, names, limits)), limits) : []),
   ]
   return runChecks(checks, ping)
+}
+
+const MODES = ['JOURNAL_MODE', 'LOCKING_MODE', 'STORE_BUSY']
+
+/** The finding when the settings of a connection keep the store from opening its own connections. */
+async function refusedModes<Client extends SqliteDatabase>(
+  connections: Connections<Client>,
+): Promise<Verdict | null> {
+  try {
+    await connections.prepare()
+    return null
+  } catch (error) {
+    if (isA(error, AftercommitError) && MODES.includes(error.code)) return refusal(error)
+    throw error
+  }
 }
 
 function fileOf(db: Connection): string {
@@ -181,17 +201,6 @@ async function lockCheck<Client extends SqliteDatabase>(connections: Connections
     await new Promise((resolve) => setTimeout(resolve, 10))
   }
   return ok('The write lock is free.')
-}
-
-function canLock(db: Connection): boolean {
-  try {
-    db.exec('BEGIN IMMEDIATE')
-  } catch (error) {
-    if (isBusy(error)) return false
-    throw error
-  }
-  db.exec('ROLLBACK')
-  return true
 }
 
 /** Of an ordering key only the first row counts: the others wait for it. */

@@ -159,6 +159,18 @@ export function isBusy(error: unknown): boolean {
   return hasCode(error, BUSY, 'SQLITE_BUSY') || hasCode(error, LOCKED, 'SQLITE_LOCKED')
 }
 
+/** Whether the write lock can be had now. */
+export function canLock(db: Connection): boolean {
+  try {
+    db.exec('BEGIN IMMEDIATE')
+  } catch (error) {
+    if (isBusy(error)) return false
+    throw error
+  }
+  db.exec('ROLLBACK')
+  return true
+}
+
 /** The disk failed, so nobody knows how much was written. */
 export function isDiskFailure(error: unknown): boolean {
   return hasCode(error, IOERR, 'SQLITE_IOERR')
@@ -167,14 +179,19 @@ export function isDiskFailure(error: unknown): boolean {
 /** What SQLite itself reported, perhaps wrapped in an error of an ORM; undefined when it is somebody else's error. */
 export function sqliteErrorIn(error: unknown): unknown {
   return causesOf(error).find((cause) => {
-    const [code, errcode] = [read(cause, 'code'), read(cause, 'errcode')]
-    return typeof errcode === 'number' || (typeof code === 'string' && code.startsWith('SQLITE_'))
+    const [code, number] = [read(cause, 'code'), numberIn(cause)]
+    return typeof number === 'number' || (typeof code === 'string' && code.startsWith('SQLITE_'))
   })
 }
 
-/** better-sqlite3 and libsql name the code, node:sqlite numbers it; its extensions are in the higher bits. */
+/** better-sqlite3 names the code, node:sqlite numbers it, and libsql does both. Extensions are in the higher bits. */
 export function hasCode(error: unknown, primary: number, name: string): boolean {
-  const [code, errcode] = [read(error, 'code'), read(error, 'errcode')]
-  if (typeof errcode === 'number') return (errcode & 0xff) === primary
+  const [code, number] = [read(error, 'code'), numberIn(error)]
+  if (typeof number === 'number') return (number & 0xff) === primary
   return typeof code === 'string' && (code === name || code.startsWith(`${name}_`))
+}
+
+/** libsql has a name for some codes only. */
+function numberIn(error: unknown): unknown {
+  return read(error, 'errcode') ?? read(error, 'rawCode')
 }

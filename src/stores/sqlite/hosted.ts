@@ -1,8 +1,9 @@
-import { StoreNotMigratedError, TransactionEndedError } from '../../core/errors.js'
+import { TransactionEndedError } from '../../core/errors.js'
 import { originalMessageOf } from '../../core/redact.js'
 import { causesOf, isA, read } from '../../core/unknown.js'
 import type { HostedClient, SqlValue } from '../../transaction.js'
 import type { Params, Row } from './driver.js'
+import { explained } from './errors.js'
 
 /** Statements in a transaction: on a connection of SQLite's, or through an ORM. */
 export interface Statements {
@@ -19,10 +20,8 @@ export function hostedStatements(client: HostedClient, table: string): Statement
   let statements = known.get(client)
   if (!statements) {
     const explain = (error: unknown): never => {
-      if (messages(error).some((text) => text.includes(`no such table: ${table}`)))
-        throw new StoreNotMigratedError()
       // @libsql/client looks by itself.
-      throw isClosed(error) ? new TransactionEndedError() : error
+      throw isClosed(error) ? new TransactionEndedError() : explained(error, table)
     }
     const all = (sql: string, params: Params) => client.query(...byPosition(sql, params)).catch(explain)
     const run = async (sql: string, params: Params) => void (await all(sql, params))

@@ -30,7 +30,7 @@ import * as claiming from './claim.js'
 import { Connections } from './connections.js'
 import * as diagnosing from './diagnose.js'
 import { connectionOf, isDiskFailure, type SqliteDatabase, sqliteErrorIn } from './driver.js'
-import { settlementError } from './errors.js'
+import { explained, settlementError } from './errors.js'
 import { hostedStatements, isOpen, type Statements } from './hosted.js'
 import { inboxStatements } from './inbox.js'
 import * as inspecting from './inspect.js'
@@ -66,8 +66,8 @@ export class SqliteStore<Client extends SqliteDatabase> implements EventStore<Cl
   #isOpen = false
 
   constructor(open: () => Client, options: SqliteStoreOptions) {
-    this.#connections = new Connections(open)
     this.#names = namesOf(options)
+    this.#connections = new Connections(open, (error) => explained(error, this.#names.table))
     this.#sql = {
       append: appending.appendStatements(this.#names),
       claims: claiming.claimStatements(this.#names),
@@ -92,11 +92,14 @@ export class SqliteStore<Client extends SqliteDatabase> implements EventStore<Cl
     }
     this.#isOpen = true
     try {
+      await this.#connections.prepare()
       const missing = await this.pendingMigrations()
       // With a newer version some may be missing while a deploy is under way; the first is what all stand on.
       if (missing.some(({ version }) => version === 1)) throw new StoreNotMigratedError()
+      // A file that cannot be written is found now, and not by claims that keep failing.
+      await this.#connections.write(() => {})
     } catch (error) {
-      this.#isOpen = false
+      await this.close()
       throw error
     }
   }
@@ -135,7 +138,7 @@ export class SqliteStore<Client extends SqliteDatabase> implements EventStore<Cl
   async append(client: Client, rows: readonly AppendRow[], options: AppendOptions): Promise<AppendResult> {
     // For a client of its own without an await between the question and the statement.
     const db = client instanceof HostedClient ? await this.#insideHosted(client) : inside(client)
-    return appending.append(this.#sql.append, db, rows, options)
+    return appending.append(this.#sql.append, db, rows, options).catch(this.#throwExplained)
   }
 
   async findPresent(client: Client, eventIds: readonly string[]): Promise<ReadonlyMap<string, number>> {
@@ -260,7 +263,11 @@ export class SqliteStore<Client extends SqliteDatabase> implements EventStore<Cl
 
   async markProcessed(client: Client, handler: string, eventId: string): Promise<boolean> {
     const db = client instanceof HostedClient ? await this.#insideHosted(client) : inside(client)
-    return (await db.all(this.#sql.inbox.mark, { handler, eventId })).length > 0
+    try {
+      return (await db.all(this.#sql.inbox.mark, { handler, eventId })).length > 0
+    } catch (error) {
+      throw explained(error, this.#names.table)
+    }
   }
 
   isProcessed(handler: string, eventId: string): Promise<boolean> {
@@ -269,6 +276,10 @@ export class SqliteStore<Client extends SqliteDatabase> implements EventStore<Cl
 
   pruneProcessed(olderThanMs: number, limit: number) {
     return prune(this.#sql.prune.marks, this.#connections, olderThanMs, limit)
+  }
+
+  readonly #throwExplained = (error: unknown): never => {
+    throw explained(error, this.#names.table)
   }
 
   async #insideHosted(client: HostedClient): Promise<Statements> {

@@ -6,11 +6,12 @@ import {
 } from '../../core/errors.js'
 import type { TransactionSession } from '../../transaction.js'
 import { type Connection, isDiskFailure, type SqliteDatabase } from './driver.js'
-import { patiently } from './patience.js'
+import { reasonOfClient } from './modes.js'
+import { patiently, type Reason } from './patience.js'
 
 /** With the write lock from the start: a transaction that reads first and then wants to write may be refused. */
-export function begin(connection: Connection): Promise<void> {
-  return patiently(() => connection.exec('BEGIN IMMEDIATE'))
+export function begin(connection: Connection, reason?: () => Reason | null): Promise<void> {
+  return patiently(() => connection.exec('BEGIN IMMEDIATE'), reason)
 }
 
 /** On the caller's client, which may be set to wait for locks in a way that stops the whole process. */
@@ -24,7 +25,7 @@ export async function beginOn(connection: Connection): Promise<void> {
   const timeoutMs = Number(connection.all('PRAGMA busy_timeout')[0]?.timeout ?? 0)
   connection.exec('PRAGMA busy_timeout = 0')
   try {
-    await begin(connection)
+    await begin(connection, () => reasonOfClient(connection))
   } finally {
     connection.exec(`PRAGMA busy_timeout = ${timeoutMs}`)
   }
