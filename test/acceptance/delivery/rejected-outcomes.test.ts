@@ -21,7 +21,7 @@ describe('PostgreSQL: an outcome that the database rejects', () => {
     await replacesRefusedText(store, rules, /error text could not be stored: SQLSTATE 23514$/)
   })
 
-  it('delays no other outcome, and is written once the database takes it', async () => {
+  it('delays no other outcome, and is written once the database takes it', { timeout: 60_000 }, async () => {
     const { store, rules } = await world()
     await passesRefusedOutcome(store, rules)
   })

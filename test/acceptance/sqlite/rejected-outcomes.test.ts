@@ -34,7 +34,7 @@ describe.each(sqliteDrivers())('SQLite by $name: an outcome that the database re
     await replacesRefusedText(store, rules, /error text could not be stored: SQLITE_CONSTRAINT$/)
   })
 
-  it('delays no other outcome, and is written once the database takes it', async () => {
+  it('delays no other outcome, and is written once the database takes it', { timeout: 60_000 }, async () => {
     const { store, rules } = world(open)
     await passesRefusedOutcome(store, rules)
   })
