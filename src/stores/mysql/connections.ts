@@ -1,6 +1,7 @@
 import {
   type Answer,
   answered,
+  binaryLogExplained,
   type CoreConnection,
   type CorePool,
   connectionOf,
@@ -14,13 +15,16 @@ import {
   survives,
 } from './driver.js'
 
+/** Mode in which the store's own statements are written. Modes of MariaDB such as ORACLE change the meaning of some. */
+export const SQL_MODE = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'
+
 /**
  * For the connections of our own. Claims under REPEATABLE READ would lock gaps, and with them the writers. A lock that
  * is not to be had is given up before the connection is taken for dead.
  */
 const SETTINGS = [
   'SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED',
-  'SET SESSION autocommit = 1, innodb_lock_wait_timeout = 5',
+  `SET SESSION autocommit = 1, innodb_lock_wait_timeout = 5, sql_mode = '${SQL_MODE}'`,
 ]
 const WITHIN_MS = 10_000
 const MOST_DEADLOCKS = 8
@@ -86,7 +90,7 @@ async function retried<T>(work: () => Promise<T>): Promise<T> {
     } catch (error) {
       if (isDeadlock(error)) deadlocks++
       else if (isLockTimeout(error)) timeouts++
-      else throw error
+      else throw binaryLogExplained(error)
       if (deadlocks > MOST_DEADLOCKS || timeouts > MOST_TIMEOUTS) throw error
       await new Promise((resolve) => setTimeout(resolve, Math.random() * 5 * deadlocks))
     }

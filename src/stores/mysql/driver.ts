@@ -10,6 +10,7 @@ interface Options {
   readonly sql: string
   readonly values?: readonly Param[]
   readonly rowsAsArray: true
+  readonly nestTables: false
   readonly namedPlaceholders: false
   readonly typeCast: true | ((field: unknown, next: () => unknown) => unknown)
 }
@@ -67,7 +68,7 @@ export function send(connection: CoreConnection, sql: string, params?: readonly 
       error ? reject(redactDriverError(error)) : resolve(answerOf(result))
     // A function of ours stands against one of the pool's, and costs time for every value.
     const typeCast = connection.config?.typeCast === true || asItIs
-    const options = { sql, rowsAsArray: true, namedPlaceholders: false, typeCast } as const
+    const options = { sql, rowsAsArray: true, nestTables: false, namedPlaceholders: false, typeCast } as const
     method.call(connection, params ? { ...options, values: params } : options, done)
   })
 }
@@ -167,6 +168,22 @@ export function explained(error: unknown): unknown {
     'PACKET_TOO_LARGE',
     'The server takes no packet as large as this one. Set max_allowed_packet to 16M or more.',
     { cause: error },
+  )
+}
+
+/**
+ * Replaces the server's refusal of a write under READ COMMITTED while the binary log's format is STATEMENT. Other errors are
+ * returned as they are.
+ */
+export function binaryLogExplained(error: unknown): unknown {
+  return isServerError(error) && error.errno === 1665 ? statementFormat(error) : error
+}
+
+export function statementFormat(cause?: unknown): AftercommitError {
+  return new AftercommitError(
+    'BINARY_LOG_FORMAT',
+    "The server's binary log has the format STATEMENT, under which InnoDB refuses all writes of a worker, since they are READ COMMITTED. Set binlog_format = ROW (or MIXED) on the server, and connect again.",
+    cause === undefined ? undefined : { cause },
   )
 }
 

@@ -21,12 +21,18 @@ export function hostedQuery({ query }: HostedClient, table: string): Query {
       throw isOurs ? new StoreNotMigratedError() : reported
     })
     return {
-      rows: rows.map((row) => Object.values(row)),
+      rows: rows.map((row) => Object.values(row).flatMap(flat)),
       affected: UNTOLD,
       insertId: null,
       inTransaction: null,
     }
   }
+}
+
+/** With `nestTables`, a pool of mysql2 returns one object per table. */
+function flat(value: unknown): unknown {
+  const isTable = Object.prototype.toString.call(value) === '[object Object]'
+  return isTable ? Object.values(value as object) : [value]
 }
 
 /** Whether a transaction is open: outside of one the server forgets a savepoint at once. */

@@ -1,6 +1,7 @@
 import { AftercommitError } from '../../core/errors.js'
 import { MAX_PAYLOAD_BYTES } from '../../core/payload-limits.js'
 import type { Migration } from '../../store.js'
+import { SQL_MODE } from './connections.js'
 import { type CorePool, connectionOf, ignore, isMissing, isServerError, type Query, send } from './driver.js'
 import type { Names } from './names.js'
 
@@ -181,7 +182,10 @@ export async function migrate(pool: CorePool, names: Names): Promise<readonly nu
     const { rows } = await query(`select get_lock(${lock}, ${LOCK_WAIT_S})`, [names.events])
     if (Number(rows[0]?.[0]) !== 1) throw new Error('another instance has been migrating for a minute')
     const missing = await pendingMigrations(query, names)
+    // The application's mode may change the syntax (ORACLE of MariaDB), and a procedure keeps the mode it was created in.
+    await query(`set @aftercommit_mode = @@session.sql_mode, session sql_mode = '${SQL_MODE}'`)
     for (const migration of missing) await apply(query, migration)
+    await query('set session sql_mode = @aftercommit_mode')
     await query(`do release_lock(${lock})`, [names.events])
     connection.release?.()
     return missing.map((migration) => migration.version)

@@ -7,7 +7,8 @@ export interface Session {
   readonly rollsBackOnTimeout: boolean
 }
 
-export const CHARSETS = '@@character_set_client, @@character_set_connection, @@character_set_results'
+export const CHECKED_VARIABLES =
+  '@@character_set_client, @@character_set_connection, @@character_set_results, @@sql_mode'
 
 const sessions = new WeakMap<CoreConnection, Session>()
 
@@ -17,10 +18,10 @@ export async function sessionOf(connection: CoreConnection): Promise<Session> {
   if (known) return known
   connection.on('error', ignore)
   try {
-    const { rows } = await send(connection, `select ${CHARSETS}, @@innodb_rollback_on_timeout`)
+    const { rows } = await send(connection, `select ${CHECKED_VARIABLES}, @@innodb_rollback_on_timeout`)
     const row = rows[0] ?? []
-    checkCharsets(row, connection.clientEncoding)
-    const session = { rollsBackOnTimeout: Number(row[3]) === 1 }
+    checkSession(row, connection.clientEncoding)
+    const session = { rollsBackOnTimeout: Number(row[4]) === 1 }
     sessions.set(connection, session)
     return session
   } finally {
@@ -28,8 +29,18 @@ export async function sessionOf(connection: CoreConnection): Promise<Session> {
   }
 }
 
+/** Throws when values of these variables would change what is written. */
+export function checkSession(row: Row, encoding?: string): void {
+  checkCharsets(row, encoding)
+  if (!String(row[3]).split(',').includes('EMPTY_STRING_IS_NULL')) return
+  throw new InvalidSettingError(
+    'sql_mode',
+    "must not contain EMPTY_STRING_IS_NULL for the pool's connections: empty texts would be lost",
+  )
+}
+
 /** In another character set question marks would be written for what that one lacks. Null: sent as it is stored. */
-export function checkCharsets([client, connection, results]: Row, encoding?: string): void {
+function checkCharsets([client, connection, results]: Row, encoding?: string): void {
   const other = [client, connection, results ?? 'utf8mb4'].find((charset) => charset !== 'utf8mb4')
   if (other === undefined && (encoding ?? 'utf8') === 'utf8') return
   throw new InvalidSettingError(

@@ -32,7 +32,14 @@ import * as appending from './append.js'
 import * as claiming from './claim.js'
 import { Connection, inPool } from './connections.js'
 import * as diagnosing from './diagnose.js'
-import { type CoreConnection, type CorePool, ignore, type Query, refusedCommit } from './driver.js'
+import {
+  type CoreConnection,
+  type CorePool,
+  ignore,
+  type Query,
+  refusedCommit,
+  statementFormat,
+} from './driver.js'
 import { settlementError } from './errors.js'
 import { heldRows, hostedQuery, isOpen, provenInside, serverErrorIn } from './hosted.js'
 import * as inboxes from './inbox.js'
@@ -44,7 +51,7 @@ import { pauseStatements } from './pauses.js'
 import * as pruning from './prune.js'
 import * as registry from './registry.js'
 import { migrate, migrationsFor, pendingMigrations } from './schema.js'
-import { CHARSETS, checkCharsets, type Session, sessionOf } from './session.js'
+import { CHECKED_VARIABLES, checkSession, type Session, sessionOf } from './session.js'
 import * as settling from './settle.js'
 import { ensureInTransaction, isManaged, ManagedTransaction } from './transaction.js'
 import { unhandled, unhandledStatements } from './unhandled.js'
@@ -396,10 +403,16 @@ export class MysqlStore<Client> implements EventStore<Client> {
   }
 
   async #checkServer(events: StoreEvents): Promise<void> {
-    const { rows } = await this.#alone((query) => query(`select ${CHARSETS}, @@max_allowed_packet`, []))
+    const { rows, log } = await this.#alone(async (query) => ({
+      rows: (await query(`select ${CHECKED_VARIABLES}, @@max_allowed_packet`, [])).rows,
+      // A server without one of these variables is no error that way.
+      log: (await query(`show session variables where variable_name in ('log_bin', 'binlog_format')`)).rows,
+    }))
     const row = rows[0] ?? []
-    checkCharsets(row)
-    const packet = row[3]
+    checkSession(row)
+    const logs = new Map(log.map(([name, value]) => [String(name).toLowerCase(), value]))
+    if (logs.get('log_bin') === 'ON' && logs.get('binlog_format') === 'STATEMENT') throw statementFormat()
+    const packet = row[4]
     if (Number(packet) >= ENOUGH_BYTES) return
     events.onWarning(
       `max_allowed_packet of the server is ${packet}: large payloads may be refused, set it to 16M or more`,

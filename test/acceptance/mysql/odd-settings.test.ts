@@ -1,14 +1,17 @@
 import mysql from 'mysql2'
-import type { createPool } from 'mysql2/promise'
+import type { createPool, PoolConnection } from 'mysql2/promise'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, inject, it } from 'vitest'
 import { mysqlStore } from '../../../src/stores/mysql/index.js'
 import { storeConformance } from '../../../src/testing/index.js'
 import { freshMysql } from '../../support/mariadb-server.js'
-import { flavor } from '../../support/mysql-flavor.js'
-import { newWorld, onMysql, rowsOf } from './kit.js'
+import { flavor, isMariadb } from '../../support/mysql-flavor.js'
+import { newWorld, onMysql, outboxOn, poolOn, rowsOf } from './kit.js'
 
 const TABLES = ['outbox_event', 'outbox_event_instance', 'outbox_event_pause', 'outbox_event_inbox']
-const SESSION = `set time_zone = '-09:30', sql_mode = 'ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT,ONLY_FULL_GROUP_BY', div_precision_increment = 0`
+const MODES = ['ANSI_QUOTES', 'NO_BACKSLASH_ESCAPES', 'PIPES_AS_CONCAT', 'ONLY_FULL_GROUP_BY']
+/** The mode ORACLE of MariaDB changes the syntax of procedures. */
+const SQL_MODE = [...MODES, ...(isMariadb ? ['ORACLE'] : [])].join()
+const SESSION = `set time_zone = '-09:30', sql_mode = '${SQL_MODE}', div_precision_increment = 0`
 
 /** Whatever the application has set, the whole suite holds. */
 describe.skipIf(inject('mysqlUrl') === null)(`${flavor}: a pool with odd settings`, () => {
@@ -26,6 +29,7 @@ describe.skipIf(inject('mysqlUrl') === null)(`${flavor}: a pool with odd setting
       timezone: '+05:00',
       namedPlaceholders: true,
       rowsAsArray: true,
+      nestTables: true,
       stringifyObjects: true,
       typeCast: () => 'spoilt by a typeCast',
     })
@@ -47,6 +51,61 @@ describe.skipIf(inject('mysqlUrl') === null)(`${flavor}: a pool with odd setting
       for (const table of TABLES) await pool.query(`delete from ${table}`)
       return { store, dispose: async () => {} }
     },
+  })
+})
+
+onMysql('a pool with nestTables', () => {
+  it('publishes from a transaction of an ORM on it, and from one of its own', async () => {
+    const { url, outbox } = await newWorld()
+    const nested = poolOn(url, { nestTables: true })
+    const own = outboxOn(nested)
+    await own.transaction((tx) => tx.publish({ type: 'own', payload: 1 }))
+    const transaction = outbox.transactionsOf<PoolConnection>({
+      async transaction(body) {
+        const connection = await nested.getConnection()
+        await connection.beginTransaction()
+        try {
+          const result = await body(connection)
+          await connection.commit()
+          return result
+        } catch (error) {
+          await connection.rollback()
+          throw error
+        } finally {
+          connection.release()
+        }
+      },
+      async query(connection, sql, params) {
+        const [rows] = await connection.query(sql, [...params])
+        return Array.isArray(rows) ? (rows as Record<string, unknown>[]) : []
+      },
+    })
+    await transaction(async () => {
+      await outbox.publish({ type: 'hosted', payload: 1 })
+      await outbox.publishAll([
+        { type: 'hosted', payload: 2 },
+        { type: 'hosted', payload: 3 },
+      ])
+    })
+    const records = await own.store.list({})
+    expect(records.map((record) => record.eventType)).toEqual(['own', 'hosted', 'hosted', 'hosted'])
+  })
+})
+
+onMysql('the mode EMPTY_STRING_IS_NULL of MariaDB', () => {
+  it.runIf(isMariadb)('is refused at the start and before anything is written', async () => {
+    const { url, pool } = await newWorld()
+    const core = mysql.createPool({ uri: url, connectionLimit: 8 })
+    core.on('connection', (connection) => connection.query(`set sql_mode = 'EMPTY_STRING_IS_NULL'`))
+    const outbox = outboxOn(core.promise())
+    const isRefused = expect.objectContaining({
+      code: 'INVALID_SETTING',
+      message: expect.stringContaining('sql_mode: must not contain EMPTY_STRING_IS_NULL'),
+    })
+    await expect(outbox.start()).rejects.toEqual(isRefused)
+    await expect(outbox.enqueue({ type: 'x', payload: 1 })).rejects.toEqual(isRefused)
+    await core.promise().end()
+    expect(await rowsOf(pool)).toEqual([])
   })
 })
 
