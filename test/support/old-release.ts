@@ -1,4 +1,4 @@
-import { execFileSync } from 'node:child_process'
+import { type ChildProcess, execFileSync, spawn } from 'node:child_process'
 import fs from 'node:fs'
 import os from 'node:os'
 import path from 'node:path'
@@ -31,5 +31,11 @@ export class OldRelease {
       await postgresStore(pool, { table: ${JSON.stringify(table)} }).migrate()
       await pool.end()`
     execFileSync(process.execPath, ['--input-type=module', '-e', script], { cwd: this.folder })
+  }
+
+  /** Runs an ES module in that application, as a process of its own. */
+  start(script: string): ChildProcess {
+    const args = ['--input-type=module', '-e', script]
+    return spawn(process.execPath, args, { cwd: this.folder, stdio: ['ignore', 'ignore', 'inherit'] })
   }
 }

@@ -71,6 +71,47 @@ onEveryPostgres('a rolling deploy', (newWorld) => {
     expect(release.handled.length).toBeGreaterThan(0)
   })
 
+  it('the old release spares the events of manual consumers of the new one', {
+    timeout: 60_000,
+  }, async () => {
+    const world = await newWorld()
+    const script = () => {
+      const outbox = createOutbox({
+        store: postgresStore(world.pool, { table: world.table }),
+        logger: silentLogger,
+      })
+      outbox.on('report.due', 'note', () => {})
+      return outbox
+    }
+    await script().drain()
+    const child = old.start(`
+      import pg from 'pg'
+      import { createOutbox } from 'aftercommit'
+      import { postgresStore } from 'aftercommit/postgres'
+      const outbox = createOutbox({
+        store: postgresStore(new pg.Pool({ connectionString: ${JSON.stringify(world.url)} }), {
+          table: ${JSON.stringify(world.table)},
+        }),
+        dispatcher: { unroutableGraceMs: 0 },
+        poller: { pollIntervalMs: 50 },
+      })
+      outbox.on('order.placed', 'note', () => {})
+      await outbox.start()`)
+    onTestFinished(() => void child.kill('SIGKILL'))
+    const insert = (id: string, type: string) =>
+      world.pool.query(`insert into ${world.table} (event_id, event_type, payload) values ($1, $2, '{}')`, [
+        id,
+        type,
+      ])
+    for (const id of ['a', 'b', 'c']) await insert(id, 'report.due')
+    await insert('stray', 'nobody.handles')
+    const statusOf = async (id: string) => (await world.rows()).find((row) => row.id === id)?.status
+    await until(async () => (await statusOf('stray')) === 'DEAD', { timeoutMs: 30_000 })
+    expect(await Promise.all(['a', 'b', 'c'].map(statusOf))).toEqual(['NEW', 'NEW', 'NEW'])
+    await script().drain()
+    expect(await Promise.all(['a', 'b', 'c'].map(statusOf))).toEqual(['DONE', 'DONE', 'DONE'])
+  })
+
   it('the new release works on the old schema, beside the old one and while it migrates', {
     timeout: 60_000,
   }, async () => {
