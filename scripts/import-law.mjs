@@ -52,6 +52,7 @@ const LAW = [
       'unhandled.ts',
       'diagnosis.ts',
       'transaction.ts',
+      'ambient.ts',
       'own',
     ],
   },

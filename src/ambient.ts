@@ -1,6 +1,7 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
 import type { EventEnvelope } from './core/envelope.js'
 import type { Logger } from './observe/logger.js'
+import type { StoreSessions } from './store.js'
 
 /** What surrounds the running code: the event being handled, and the open transaction of each outbox. */
 interface Ambient {
@@ -10,6 +11,18 @@ interface Ambient {
   readonly owner: object | undefined
   readonly transaction: unknown
   readonly outer: Ambient | undefined
+  /** Where a handler was called from. It does not see the transactions there, but their sessions are taken. */
+  readonly caller: Ambient | undefined
+}
+
+/** What is known of a transaction that may hold a session of a store. */
+export interface SessionHolder {
+  /** Source of the sessions of its store. */
+  readonly sessionOf: object | undefined
+  /** The transaction itself; a savepoint is no further session. */
+  readonly root: object
+  readonly host: object | undefined
+  readonly ended: boolean
 }
 
 /** The logger of the call, with the ids of the event bound. */
@@ -21,7 +34,7 @@ const storage = new AsyncLocalStorage<Ambient>()
 export function runInTransaction<Tx, T>(owner: object, transaction: Tx, body: (transaction: Tx) => T): T {
   const outer = storage.getStore()
   return storage.run(
-    { event: outer?.event, context: outer?.context, owner, transaction, outer },
+    { event: outer?.event, context: outer?.context, owner, transaction, outer, caller: undefined },
     body,
     transaction,
   )
@@ -32,13 +45,30 @@ export function currentTransaction(owner: object): unknown {
   return undefined
 }
 
+/**
+ * Whether the open transactions around the caller hold every session that is free. A statement that needs another session
+ * would then wait for its own caller.
+ */
+export function holdsEverySession({ source, free, isOnly }: StoreSessions): boolean {
+  let at = free === Number.POSITIVE_INFINITY ? undefined : storage.getStore()
+  if (at === undefined) return false
+  const held = new Set<object>()
+  for (; at; at = at.outer ?? at.caller) {
+    const holder = at.transaction as SessionHolder | undefined
+    // A pool of an ORM may be another one.
+    if (holder?.sessionOf === source && !holder.ended && (isOnly || !holder.host)) held.add(holder.root)
+  }
+  return held.size >= free
+}
+
 /** Runs a handler: it sees its event, and no transaction of whoever published it. */
 export function runHandling<Context extends HandlingContext, T>(
   event: EventEnvelope,
   handle: (event: EventEnvelope, context: Context) => T,
   context: Context,
 ): T {
-  const ambient = { event, context, owner: undefined, transaction: undefined, outer: undefined }
+  const caller = storage.getStore()
+  const ambient = { event, context, owner: undefined, transaction: undefined, outer: undefined, caller }
   return storage.run(ambient, handle, event, context)
 }
 

@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto'
 import { hostname } from 'node:os'
-import { currentTransaction } from './ambient.js'
+import { currentTransaction, holdsEverySession } from './ambient.js'
 import { readPublishOptions } from './bus/publish-options.js'
 import { checkEventHandler, checkTypes } from './bus/subscriptions.js'
 import type { EventBus, EventHandler, PublishOptions } from './bus.js'
@@ -10,10 +10,12 @@ import type { PublishableEvent } from './core/domain-event.js'
 import {
   AftercommitError,
   InvalidSettingError,
+  NestedTransactionError,
   NoActiveTransactionError,
   TransactionEndedError,
 } from './core/errors.js'
 import type { EventId } from './core/event-id.js'
+import { nameNested } from './core/name-nested.js'
 import { isA } from './core/unknown.js'
 import type { BatchFunction } from './dispatcher/batcher.js'
 import type { HandlerFunction, HandlerOptions, Registration } from './dispatcher/routing.js'
@@ -75,7 +77,7 @@ export class Outbox<Client = unknown> implements EventBus, AsyncDisposable {
 
   /** Creates or updates the tables. Returns the numbers of the migrations applied. */
   migrate(): Promise<readonly number[]> {
-    return this.store.migrate()
+    return nameNested('migrate()', () => this.store.migrate())
   }
 
   /**
@@ -180,14 +182,14 @@ export class Outbox<Client = unknown> implements EventBus, AsyncDisposable {
    * way go on. It is kept in the database and outlives every process.
    */
   async pause(event: string | EventDefinition = '*'): Promise<void> {
-    await this.store.pause(pausable(event))
+    await nameNested('pause()', () => this.store.pause(pausable(event)))
     await this.#machinery.pauses.changed()
     this.#settings.logger.info({ event_type: pausable(event) }, 'paused')
   }
 
   /** False when it was not paused. Resuming one type does not resume it while everything is paused. */
   async resume(event: string | EventDefinition = '*'): Promise<boolean> {
-    const resumed = await this.store.resume(pausable(event))
+    const resumed = await nameNested('resume()', () => this.store.resume(pausable(event)))
     await this.#machinery.pauses.changed()
     if (resumed) this.#settings.logger.info({ event_type: pausable(event) }, 'resumed')
     return resumed
@@ -195,12 +197,12 @@ export class Outbox<Client = unknown> implements EventBus, AsyncDisposable {
 
   /** The types that are paused; `*` when everything is. */
   paused(): Promise<readonly string[]> {
-    return this.store.paused()
+    return nameNested('paused()', () => this.store.paused())
   }
 
   /** Starts delivering. Safe to call twice; rejects when the database cannot be used. */
   start(): Promise<void> {
-    return this.#machinery.start()
+    return nameNested('start()', () => this.#machinery.start())
   }
 
   /**
@@ -208,6 +210,11 @@ export class Outbox<Client = unknown> implements EventBus, AsyncDisposable {
    * timer, socket or listener behind. Safe to call twice.
    */
   stop(): Promise<void> {
+    const { sessions } = this.store
+    if (sessions?.isOnly && this.#machinery.isStarted && holdsEverySession(sessions)) {
+      const reason = 'it waits for statements that wait for the transaction'
+      return Promise.reject(new NestedTransactionError(reason, 'stop()'))
+    }
     const stop = () => this.#machinery.stop()
     return this.#relays.reduce((work, relay) => () => relay.stopping(work), stop)()
   }
@@ -312,27 +319,28 @@ export class Outbox<Client = unknown> implements EventBus, AsyncDisposable {
   async enqueue(event: PublishableEvent, options?: PublishOptions): Promise<EventId> {
     const prepared = this.#machinery.publisher.prepare([event], readPublishOptions(options))
     const begin: Begin<Client> = (body) => this.store.transaction(body)
-    const [id] = await TransactionScope.run(this.#shared, begin, async (tx) => tx.send(prepared))
+    const run = () => TransactionScope.run(this.#shared, begin, async (tx) => tx.send(prepared))
+    const [id] = await nameNested('enqueue()', run)
     return id as EventId
   }
 
   /** One cycle by hand: claims a batch of what is due, handles it, and returns how many events that were. */
   async poll(): Promise<number> {
-    return this.#machinery.poll()
+    return nameNested('poll()', () => this.#machinery.poll())
   }
 
   /** Takes and handles one event; false when none was due. */
   async consumeOne(): Promise<boolean> {
-    return (await this.#machinery.poll(1)) > 0
+    return nameNested('consumeOne()', async () => (await this.#machinery.poll(1)) > 0)
   }
 
   /** Until nothing that this instance can handle is due and its buffers are empty. */
   async drain(): Promise<void> {
-    await this.#machinery.drain()
+    await nameNested('drain()', () => this.#machinery.drain())
   }
 
   async stats(): Promise<OutboxStats> {
-    return this.#machinery.stats()
+    return nameNested('stats()', () => this.#machinery.stats())
   }
 
   /** For liveness and readiness probes. Answers in time, also when the store does not; rejects only for bad options. */

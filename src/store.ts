@@ -16,6 +16,16 @@ export interface StoreCapabilities {
   readonly concurrentTransactions: boolean
 }
 
+/** Sessions of the database that transactions and other statements of a store share. */
+export interface StoreSessions {
+  /** What the sessions belong to. Stores on the same pool have the same source. */
+  readonly source: object
+  /** Sessions that started outboxes do not keep for themselves. */
+  readonly free: number
+  /** Whether the database has no other session, so that transactions of an ORM hold it as well. */
+  readonly isOnly: boolean
+}
+
 export const EventStatus = { NEW: 0, DONE: 1, RETRY: 2, DEAD: 3 } as const
 export type EventStatusName = keyof typeof EventStatus
 
@@ -327,6 +337,8 @@ export interface StoreEvents {
 export interface EventStore<Client = unknown> {
   readonly name: string
   readonly capabilities: StoreCapabilities
+  /** Left out by stores whose statements do not wait for open transactions. */
+  readonly sessions?: StoreSessions | undefined
 
   /** Takes the connections of its own that a worker needs. Rejects when the pool is too small for that. */
   open(events: StoreEvents): Promise<void>

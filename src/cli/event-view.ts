@@ -7,16 +7,15 @@ export const SHOW_PAYLOAD = {
 } as const
 
 export interface PayloadKind {
-  readonly kind: 'json' | 'bytes'
+  /** `left out`: the payload is too large to be loaded. */
+  readonly kind: 'json' | 'bytes' | 'left out'
   readonly size: number
 }
 
 /** All that is said of a payload unless it is asked for. */
 export function payloadKind({ payloadText, payloadBytes, payloadSize }: EventRecord): PayloadKind {
   if (payloadBytes !== null) return { kind: 'bytes', size: payloadBytes.length }
-  // Plain SQL need not say how large it is.
-  const size = payloadText === null ? payloadSize : Buffer.byteLength(payloadText)
-  return { kind: 'json', size }
+  return payloadText === null ? { kind: 'left out', size: 0 } : { kind: 'json', size: payloadSize }
 }
 
 /** The instance that a claim's token names. */
@@ -38,7 +37,8 @@ export function eventJson(record: EventRecord, showPayload: boolean) {
     ...rest
   } = record
   const { occurredAtMs, ...fields } = rest
-  const shown = showPayload ? payloadValue(payloadText, payloadBytes) : {}
+  const isLoaded = payloadText !== null || payloadBytes !== null
+  const shown = showPayload && isLoaded ? payloadValue(payloadText, payloadBytes) : {}
   return {
     ...fields,
     occurredAt: new Date(occurredAtMs),

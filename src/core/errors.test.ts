@@ -18,6 +18,7 @@ const samples: errors.AftercommitError[] = [
   new errors.TransactionEndedError(),
   new errors.TransactionRolledBackError(),
   new errors.CommitUnknownError(),
+  new errors.NestedTransactionError('PGlite has one session'),
   new errors.UnroutableEventError('a.b'),
   new errors.HandlerTimeoutError('h', 5),
   new errors.InvalidRowError('its payload is larger than 1048576 bytes'),

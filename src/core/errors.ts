@@ -29,6 +29,7 @@ export { InvalidSettingError, PoolTooSmallError, StoreNotMigratedError } from '.
 export { SettlementRejectedError } from './errors/store.js'
 export {
   CommitUnknownError,
+  NestedTransactionError,
   NoActiveTransactionError,
   TransactionEndedError,
   TransactionRolledBackError,

@@ -1,6 +1,7 @@
 import { type Clock, systemClock } from '../core/clock.js'
 import { InvalidSettingError } from '../core/errors.js'
 import { EventId } from '../core/event-id.js'
+import { nameNested } from '../core/name-nested.js'
 import { isA } from '../core/unknown.js'
 import type { EventStore } from '../store.js'
 import type { Transaction } from '../transaction.js'
@@ -43,7 +44,7 @@ export function processedEvents<Client>(outbox: OutboxLike<Client>): ProcessedEv
   return {
     async contains(mark) {
       const { handler, eventId } = checkMark('contains', mark)
-      return store.isProcessed(handler, eventId)
+      return nameNested('processedEvents().contains()', () => store.isProcessed(handler, eventId))
     },
     async markProcessed(mark) {
       const { handler, eventId } = checkMark('markProcessed', mark)
@@ -54,7 +55,9 @@ export function processedEvents<Client>(outbox: OutboxLike<Client>): ProcessedEv
       for (let deleted = 0; ; ) {
         // Anew for each batch, since time goes on; what was marked at that very moment is not older.
         const ageMs = Math.min(clock.now() - before + 1, OLDEST_MS)
-        const batch = await store.pruneProcessed(ageMs, BATCH)
+        const batch = await nameNested('processedEvents().deleteBefore()', () =>
+          store.pruneProcessed(ageMs, BATCH),
+        )
         deleted += batch
         if (batch < BATCH) return deleted
       }

@@ -1,4 +1,5 @@
 import { InvalidSettingError } from '../core/errors.js'
+import { nameNested } from '../core/name-nested.js'
 import { readSettings, whole } from '../core/settings.js'
 import type { Logger } from '../observe/logger.js'
 import type { EventFilter, EventRecord, EventStore } from '../store.js'
@@ -36,12 +37,14 @@ export class DeadLetters {
   ): Promise<readonly EventRecord[]> {
     const filter = readSettings('list()', given, ['eventType', 'limit', 'afterSeq'])
     if (filter.afterSeq !== undefined) whole('afterSeq', filter.afterSeq, 0, 0)
-    return this.#store.list({ ...filter, limit: limitOf(filter.limit ?? 100), status: 'DEAD' })
+    return nameNested('deadLetters.list()', () =>
+      this.#store.list({ ...filter, limit: limitOf(filter.limit ?? 100), status: 'DEAD' }),
+    )
   }
 
   /** How many there are of each type, most of them first. It counts rows, so it is not free. */
   async counts(): Promise<readonly DeadLetterCount[]> {
-    const { types } = await this.#store.overview()
+    const { types } = await nameNested('deadLetters.counts()', () => this.#store.overview())
     return types
       .filter(({ dead }) => dead > 0)
       .map(({ eventType, dead }) => ({ eventType, count: dead }))
@@ -50,13 +53,16 @@ export class DeadLetters {
 
   /** The whole story of one event, dead or not; undefined when there is no such event. */
   async show(eventId: string): Promise<EventRecord | undefined> {
-    const [record] = await this.#store.list({ eventIds: [eventId], limit: 1 })
+    const [record] = await nameNested('deadLetters.show()', () =>
+      this.#store.list({ eventIds: [eventId], limit: 1 }),
+    )
     return record
   }
 
   /** Due again at once, with a fresh count of attempts. Returns the ids. */
   async retry(selection: DeadLetterSelection, options: DeadLetterOptions = {}): Promise<readonly string[]> {
-    const ids = await this.#store.retryDead(filterOf(selection, options))
+    const filter = filterOf(selection, options)
+    const ids = await nameNested('deadLetters.retry()', () => this.#store.retryDead(filter))
     this.#logger.info(
       { act: 'retry', event_ids: ids.slice(0, 100), count: ids.length },
       'dead letters retried',
@@ -67,7 +73,8 @@ export class DeadLetters {
 
   /** Deletes them for good. Returns the ids. */
   async discard(selection: DeadLetterSelection, options: DeadLetterOptions = {}): Promise<readonly string[]> {
-    const ids = await this.#store.discardDead(filterOf(selection, options))
+    const filter = filterOf(selection, options)
+    const ids = await nameNested('deadLetters.discard()', () => this.#store.discardDead(filter))
     this.#logger.info(
       { act: 'discard', event_ids: ids.slice(0, 100), count: ids.length },
       'dead letters discarded',

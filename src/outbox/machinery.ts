@@ -172,6 +172,10 @@ export class Machinery<Client> {
     this.poller.rescan()
   }
 
+  get isStarted(): boolean {
+    return this.#started
+  }
+
   start(): Promise<void> {
     return this.#inTurn(async () => {
       if (!this.#started) await this.#start()

@@ -135,6 +135,16 @@ export class TransactionScope<Client> implements Transaction<Client> {
     return this.#session.hosted?.host
   }
 
+  /** Whose session it holds: see holdsEverySession(). */
+  get sessionOf(): object | undefined {
+    return this.#shared.store.sessions?.source
+  }
+
+  /** The transaction itself, of a savepoint in it. */
+  get root(): object {
+    return this.#parent?.root ?? this
+  }
+
   /** What the store writes with. */
   get storeClient(): Client {
     return (this.#session.hosted as Client | undefined) ?? this.client

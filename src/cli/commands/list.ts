@@ -161,6 +161,7 @@ function rowOf(record: EventRecord, { at, showPayload }: Look): Row {
 function payloadOf(record: EventRecord, showPayload: boolean): string {
   if (showPayload && record.payloadText !== null) return record.payloadText
   const { kind, size } = payloadKind(record)
+  if (kind === 'left out') return kind
   return `${kind}, ${size} B`
 }
 

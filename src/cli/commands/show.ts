@@ -103,6 +103,7 @@ function headersOf({ headers }: EventRecord, showPayload: boolean): string | nul
 
 function payloadOf(record: EventRecord, showPayload: boolean): string {
   const { kind, size } = payloadKind(record)
+  if (kind === 'left out') return 'too large to be loaded'
   const title = `${kind === 'json' ? 'JSON' : 'bytes'}, ${size} B`
   if (!showPayload) return `${title}, hidden; --show-payload shows it`
   const { payloadText, payloadBytes } = record

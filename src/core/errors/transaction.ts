@@ -28,6 +28,34 @@ export class TransactionEndedError extends AftercommitError {
   }
 }
 
+/**
+ * The call needs a session of the database besides the open transaction that surrounds it, and there is none: it would
+ * wait for the end of the transaction, which waits for the call. Nothing was done; the transaction is still usable.
+ */
+export class NestedTransactionError extends AftercommitError {
+  static {
+    nameErrors(NestedTransactionError, 'NestedTransactionError')
+  }
+
+  /** Method that was called, for example `stats()`. */
+  readonly method: string | undefined
+  /** Why there is no other session. */
+  readonly reason: string
+
+  constructor(reason: string, method?: string) {
+    const advice =
+      method === 'enqueue()'
+        ? 'To write the event in this transaction, call publish() instead. To write it independently, call enqueue()'
+        : `Call ${method ?? 'it'}`
+    super(
+      'NESTED_TRANSACTION',
+      `${method ?? 'This call'} cannot run inside the open transaction: ${reason}. ${advice} before the transaction begins or after its commit.`,
+    )
+    this.method = method
+    this.reason = reason
+  }
+}
+
 /** COMMIT was answered by ROLLBACK, because a statement had failed and its error was swallowed. Nothing was written. */
 export class TransactionRolledBackError extends AftercommitError {
   static {

@@ -103,12 +103,15 @@ async function retried<T>(work: () => Promise<T>): Promise<T> {
  */
 export class Connection {
   readonly #pool: CorePool
+  readonly #ensureFree: () => void
   #live: CoreConnection | null = null
   #open = false
   #last: Promise<unknown> = Promise.resolve()
 
-  constructor(pool: CorePool) {
+  /** `ensureFree` throws if no connection of the pool is free for the caller. */
+  constructor(pool: CorePool, ensureFree: () => void) {
     this.#pool = pool
+    this.#ensureFree = ensureFree
   }
 
   async open(): Promise<void> {
@@ -149,7 +152,8 @@ export class Connection {
     )
   }
 
-  #run<T>(onOwn: Work<T>, inThePool: () => Promise<T>): Promise<T> {
+  async #run<T>(onOwn: Work<T>, inThePool: () => Promise<T>): Promise<T> {
+    if (!this.#open) this.#ensureFree()
     return this.#open ? this.#inTurn(() => retried(() => this.#work(onOwn))) : inThePool()
   }
 

@@ -1,7 +1,9 @@
+import { holdsEverySession } from '../../ambient.js'
 import {
   AftercommitError,
   CommitUnknownError,
   InvalidSettingError,
+  NestedTransactionError,
   PoolTooSmallError,
   StoreNotMigratedError,
   TransactionEndedError,
@@ -24,6 +26,7 @@ import type {
   Settlement,
   StoreCapabilities,
   StoreEvents,
+  StoreSessions,
   UnhandledRequest,
   UnroutableRequest,
 } from '../../store.js'
@@ -106,8 +109,8 @@ export class MysqlStore<Client> implements EventStore<Client> {
     this.#pool = source.pool
     this.#names = namesOf(options)
     this.#database = options.database
-    this.#claims = new Connection(this.#pool)
-    this.#settles = new Connection(this.#pool)
+    this.#claims = new Connection(this.#pool, this.#ensureFree)
+    this.#settles = new Connection(this.#pool, this.#ensureFree)
     this.#sql = {
       append: appending.appendStatements(this.#names),
       claims: claiming.claimStatements(this.#names),
@@ -123,6 +126,10 @@ export class MysqlStore<Client> implements EventStore<Client> {
     }
   }
 
+  get sessions(): StoreSessions {
+    return { source: this.#pool, free: this.#most - (reserved.get(this.#pool) ?? 0), isOnly: false }
+  }
+
   async open(events: StoreEvents): Promise<void> {
     if (this.#opened) {
       throw new AftercommitError(
@@ -131,8 +138,7 @@ export class MysqlStore<Client> implements EventStore<Client> {
       )
     }
     const taken = reserved.get(this.#pool) ?? 0
-    // Zero stands for no limit.
-    const most = this.#pool.config.connectionLimit || Number.POSITIVE_INFINITY
+    const most = this.#most
     if (most <= taken + OWN_CONNECTIONS) throw new PoolTooSmallError(most, taken + OWN_CONNECTIONS + 1)
     this.#guard()
     await this.#checkMigrated()
@@ -155,7 +161,8 @@ export class MysqlStore<Client> implements EventStore<Client> {
     this.#guarding = false
   }
 
-  migrate(): Promise<readonly number[]> {
+  async migrate(): Promise<readonly number[]> {
+    this.#ensureFree()
     return migrate(this.#pool, this.#names)
   }
 
@@ -168,6 +175,7 @@ export class MysqlStore<Client> implements EventStore<Client> {
   }
 
   async transaction<T>(body: (session: TransactionSession<Client>) => Promise<T>, own?: Client): Promise<T> {
+    if (own === undefined) this.#ensureFree()
     this.#guard()
     const client = own ?? (await this.#source.connect())
     const connection = this.#source.coreOf(client)
@@ -368,8 +376,22 @@ export class MysqlStore<Client> implements EventStore<Client> {
   }
 
   /** In a transaction of its own, on any connection of the pool. */
-  #alone<T>(work: (query: Query) => Promise<T>): Promise<T> {
+  async #alone<T>(work: (query: Query) => Promise<T>): Promise<T> {
+    this.#ensureFree()
     return inPool(this.#pool, work)
+  }
+
+  /** Throws if a statement outside of the caller's transaction would wait for its end. */
+  readonly #ensureFree = (): void => {
+    if (!holdsEverySession(this.sessions)) return
+    throw new NestedTransactionError(
+      `the pool has ${this.#most} connections, and none is free besides that of the transaction`,
+    )
+  }
+
+  /** Connections that the pool may open. Zero stands for no limit. */
+  get #most(): number {
+    return this.#pool.config.connectionLimit || Number.POSITIVE_INFINITY
   }
 
   /** Only inside a transaction: one that has ended must not become an autocommit. */

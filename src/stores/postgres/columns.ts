@@ -46,7 +46,7 @@ export const HEAVIEST = 5 * MAX_COLUMN_BYTES
 const MEASURED = 16
 
 /**
- * What a row counts against the bytes of a claim, from its `sizeOf`. No column above the limit is sent, so no row takes
+ * SQL for the bytes that a row counts in a claim, from its `sizeOf`. No column above the limit is sent, so no row takes
  * more than its columns may. The second term limits the work of a statement that meets strongly compressed rows.
  */
 export const weightOf = (size: string) =>
@@ -83,7 +83,7 @@ const name = (column: string) =>
 export const jsonOrNull = (column: string) => `nullif(${bounded(column)}, '${LEFT_OUT}')`
 
 interface Columns {
-  /** Without the payload, for rows whose payload nobody is going to read. Default true. */
+  /** Whether the payload is read. Unroutable rows need none. Default true. */
   readonly payload?: boolean
   readonly json?: (column: string) => string
   readonly bytes?: (column: string) => string
@@ -103,6 +103,6 @@ export function eventColumns({ payload = true, json = bounded, bytes = boundedBy
   nullif(e.attempts, 0) as attempts, ${json('e.handled_by')} as handled_by`
 }
 
-/** Their names behind a RETURNING, and the token. */
+/** Names of these columns in the result of a RETURNING, and the token. */
 export const OUT = `event_id, seq, event_type, aggregate_type, aggregate_id, tenant_id, ordering_key, version, payload,
   payload_bytes, headers, metadata, occurred_at, attempts, handled_by, locked_by`

@@ -28,6 +28,7 @@ const slowPid = statement('select pg_backend_pid(), pg_sleep(0.02)::text')
  */
 export class Connection {
   readonly #driver: PostgresDriver<unknown>
+  readonly #ensureFree: () => void
   readonly #configure: Statement
   readonly #restore: readonly Statement[]
   #session: Promise<Session> | null = null
@@ -35,9 +36,15 @@ export class Connection {
   #open = false
   #configured = true
 
-  constructor(driver: PostgresDriver<unknown>, more: Readonly<Record<string, string>> = {}) {
+  /** `ensureFree` throws if no session of the pool is free for the caller. */
+  constructor(
+    driver: PostgresDriver<unknown>,
+    ensureFree: () => void,
+    more: Readonly<Record<string, string>> = {},
+  ) {
     const settings = Object.entries({ ...SETTINGS, ...more })
     this.#driver = driver
+    this.#ensureFree = ensureFree
     this.#configure = statement(
       `select ${settings.map(([name, value]) => `set_config('${name}', '${value}', false)`).join(', ')}`,
     )
@@ -69,6 +76,7 @@ export class Connection {
 
   /** While it is connected the statement is on its way when this returns. */
   query = async (sql: Statement, params: readonly Param[]): Promise<readonly Row[]> => {
+    if (!this.#open || !this.#driver.pooled) this.#ensureFree()
     if (!this.#open) return this.#driver.query(sql, params)
     const session = this.#live ?? (await this.#connected())
     try {

@@ -1,6 +1,8 @@
+import { holdsEverySession } from '../../ambient.js'
 import {
   AftercommitError,
   CommitUnknownError,
+  NestedTransactionError,
   PoolTooSmallError,
   StoreNotMigratedError,
   TransactionEndedError,
@@ -22,6 +24,7 @@ import type {
   Settlement,
   StoreCapabilities,
   StoreEvents,
+  StoreSessions,
   UnhandledRequest,
   UnroutableRequest,
 } from '../../store.js'
@@ -95,13 +98,13 @@ export class PostgresStore<Client> implements EventStore<Client> {
     driver.channel = (options.doorbell ?? true) ? this.#names.channel : null
     const anyClient = driver as unknown as PostgresDriver<unknown>
     // A claim that a crash of the server undoes is made again; only outcomes must last.
-    this.#claims = new Connection(anyClient, {
+    this.#claims = new Connection(anyClient, this.#ensureFree, {
       synchronous_commit: 'off',
       // Rows come in the order of an index; sorting a whole backlog for each batch would be a disaster.
       enable_bitmapscan: 'off',
       enable_sort: 'off',
     })
-    this.#settles = new Connection(anyClient)
+    this.#settles = new Connection(anyClient, this.#ensureFree)
     this.#doorbell = new Doorbell(anyClient, this.#names.channel, this.#settles.query)
     this.capabilities = {
       durable: true,
@@ -125,6 +128,13 @@ export class PostgresStore<Client> implements EventStore<Client> {
       pauses: pauseStatements(this.#names),
       inbox: inboxStatements(this.#names),
     }
+  }
+
+  get sessions(): StoreSessions {
+    const { source, pooled, maxConnections } = this.#driver
+    return pooled
+      ? { source, free: maxConnections - (reserved.get(source) ?? 0), isOnly: false }
+      : { source, free: 1, isOnly: true }
   }
 
   async open(events: StoreEvents): Promise<void> {
@@ -177,6 +187,7 @@ export class PostgresStore<Client> implements EventStore<Client> {
   }
 
   async migrate(): Promise<readonly number[]> {
+    this.#ensureFree()
     await checkEncoding(this.#pool)
     const applied = await migrate(this.#driver, this.#names).catch(this.#explain)
     this.#hasRanges = null
@@ -192,6 +203,7 @@ export class PostgresStore<Client> implements EventStore<Client> {
   }
 
   transaction<T>(body: (session: TransactionSession<Client>) => Promise<T>, client?: Client): Promise<T> {
+    if (client === undefined && holdsEverySession(this.sessions)) return Promise.reject(this.#nested())
     this.#guard()
     return this.#driver.transaction((session) => {
       if (session.late) {
@@ -288,6 +300,7 @@ export class PostgresStore<Client> implements EventStore<Client> {
   }
 
   async overview() {
+    this.#ensureFree()
     return overviewing.overview(this.#sql.overview(await this.#isRanged()), this.#driver).catch(this.#explain)
   }
 
@@ -400,7 +413,23 @@ export class PostgresStore<Client> implements EventStore<Client> {
     return isThere(this.#pool, this.#names.ranges)
   }
 
-  readonly #pool: Query = (sql, params) => this.#driver.query(sql, params).catch(this.#explain)
+  readonly #pool: Query = async (sql, params) => {
+    this.#ensureFree()
+    return this.#driver.query(sql, params).catch(this.#explain)
+  }
+
+  /** Throws if a statement outside of the caller's transaction would wait for its end. */
+  readonly #ensureFree = (): void => {
+    if (holdsEverySession(this.sessions)) throw this.#nested()
+  }
+
+  #nested(): NestedTransactionError {
+    return new NestedTransactionError(
+      this.#driver.pooled
+        ? `the pool has ${this.#driver.maxConnections} connections, and none is free besides that of the transaction`
+        : 'PGlite has one session, which the transaction holds',
+    )
+  }
 
   readonly #claim: Query = (sql, params) =>
     this.#claims.query(sql, params).catch((error) => {

@@ -1,5 +1,5 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
-import { AftercommitError } from '../../core/errors.js'
+import { NestedTransactionError } from '../../core/errors.js'
 import { PATIENCE_MS, storeBusy } from './patience.js'
 
 interface Waiter {
@@ -94,9 +94,6 @@ function inLine(turns: Turns): Promise<void> {
   })
 }
 
-function nested(): AftercommitError {
-  return new AftercommitError(
-    'NESTED_TRANSACTION',
-    'This runs inside a transaction on the same SQLite file, which has one writer at a time: it would wait for itself. Use the transaction that is open (publish() instead of enqueue()), or do it after the commit.',
-  )
+function nested(): NestedTransactionError {
+  return new NestedTransactionError('it writes to the same SQLite file, which has one writer at a time')
 }

@@ -213,6 +213,7 @@ export const storedSizes: Theme = {
             const record = await h.record('large')
             assert.equal(record.status, 'DEAD')
             assert.match(record.lastError ?? '', new RegExp(column))
+            assert.ok(!('invalid' in record) && !('bytes' in record), 'a record is no claim')
             assert.ok(JSON.stringify({ ...record, payloadBytes: record.payloadBytes?.length }).length < 2_000)
           },
           'insert',

@@ -1,4 +1,4 @@
-import { CommitUnknownError } from '../../../core/errors.js'
+import { AftercommitError, CommitUnknownError } from '../../../core/errors.js'
 import type { TransactionSession } from '../../../transaction.js'
 import {
   cannotUseClient,
@@ -22,8 +22,12 @@ export interface PGliteClient {
 
 export interface PGlite extends PGliteClient {
   transaction(body: (client: never) => Promise<unknown>): Promise<unknown>
-  listen(channel: string, onRing: (payload: string) => void): Promise<() => Promise<void>>
+  listen(channel: string, onRing: (payload: string) => void): Promise<unknown>
+  unlisten(channel: string, onRing?: (payload: string) => void): Promise<void>
 }
+
+/** Longer waits for the session end with an error: the transaction that holds it may be waiting for the caller. */
+const PATIENCE_MS = 10_000
 
 /** PGlite has one session: everything waits for an open transaction, and nothing needs a pool. */
 export class PGliteDriver<Client extends PGliteClient> implements PostgresDriver<Client> {
@@ -34,14 +38,16 @@ export class PGliteDriver<Client extends PGliteClient> implements PostgresDriver
   channel: string | null = null
   readonly source: object
   readonly #database: PGlite
+  readonly #patienceMs: number
 
-  constructor(database: PGlite) {
+  constructor(database: PGlite, patienceMs = PATIENCE_MS) {
     this.source = database
     this.#database = database
+    this.#patienceMs = patienceMs
   }
 
   query(statement: Statement, params: readonly Param[]): Promise<readonly Row[]> {
-    return run(this.#database, statement, params)
+    return inTime(this.#patienceMs, () => run(this.#database, statement, params))
   }
 
   queryOn(client: Client, statement: Statement, params: readonly Param[]): Promise<readonly Row[]> {
@@ -57,8 +63,16 @@ export class PGliteDriver<Client extends PGliteClient> implements PostgresDriver
   }
 
   async listen(channel: string, onRing: (payload: string) => void): Promise<ListenSession> {
-    const unlisten = await this.#database.listen(channel, onRing)
-    return { session: null, close: () => unlisten().catch(() => {}) }
+    // PGlite puts the name into LISTEN and UNLISTEN as it is. The function that listen() returns loses the quotes.
+    const name = `"${channel}"`
+    const listening = this.#database.listen(name, onRing)
+    const unlisten = () => this.#database.unlisten(name, onRing)
+    await inTime(this.#patienceMs, () => listening).catch((error) => {
+      // LISTEN may still be carried out when the session is free.
+      listening.then(unlisten).catch(() => {})
+      throw error
+    })
+    return { session: null, close: () => inTime(this.#patienceMs, unlisten).catch(() => {}) }
   }
 
   async transaction<T>(
@@ -68,12 +82,17 @@ export class PGliteDriver<Client extends PGliteClient> implements PostgresDriver
     if (client !== undefined) throw cannotUseClient()
     let finished = false
     try {
-      return (await this.#database.transaction(async (client: Client) => {
-        const result = await body(sessionOf(client))
-        await refuseFailedTransaction((sql) => client.exec(sql))
-        finished = true
-        return result
-      })) as T
+      return await inTime(
+        this.#patienceMs,
+        (begun) =>
+          this.#database.transaction(async (client: Client) => {
+            begun()
+            const result = await body(sessionOf(client))
+            await refuseFailedTransaction((sql) => client.exec(sql))
+            finished = true
+            return result
+          }) as Promise<T>,
+      )
     } catch (error) {
       if (finished && !refusedCommit(error)) throw new CommitUnknownError(error)
       throw error
@@ -88,6 +107,37 @@ export class PGliteDriver<Client extends PGliteClient> implements PostgresDriver
   guard(): () => void {
     return () => {}
   }
+}
+
+/**
+ * Rejects with STORE_BUSY if the work has neither ended nor called `begun` in time. Work that begins later is told so by
+ * an exception out of `begun`.
+ */
+async function inTime<T>(ms: number, work: (begun: () => void) => Promise<T>): Promise<T> {
+  let timer: NodeJS.Timeout | undefined
+  let isLate = false
+  const begun = () => {
+    if (isLate) throw busy(ms)
+    clearTimeout(timer)
+  }
+  const late = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => {
+      isLate = true
+      reject(busy(ms))
+    }, ms)
+  })
+  try {
+    return await Promise.race([work(begun), late])
+  } finally {
+    clearTimeout(timer)
+  }
+}
+
+function busy(ms: number): AftercommitError {
+  return new AftercommitError(
+    'STORE_BUSY',
+    `PGlite has one session, and a transaction has held it for ${ms} ms. A call inside of that transaction would wait for ever: publish there with { tx }, and make every other call before the transaction begins or after its commit.`,
+  )
 }
 
 async function run(
