@@ -1,62 +1,19 @@
 import { PGlite } from '@electric-sql/pglite'
 import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { exactlyOnce, processedEvents } from '../../../src/inbox/index.js'
-import { AftercommitError, createOutbox, type Outbox, type Transaction } from '../../../src/index.js'
+import { exactlyOnce } from '../../../src/inbox/index.js'
+import { AftercommitError, createOutbox } from '../../../src/index.js'
 import { DeadLetters } from '../../../src/outbox/dead-letters.js'
 import { Outbox as OutboxClass } from '../../../src/outbox.js'
 import { statement } from '../../../src/stores/postgres/driver.js'
 import { PGliteDriver } from '../../../src/stores/postgres/drivers/pglite.js'
 import { postgresStore } from '../../../src/stores/postgres/index.js'
 import { namesOf } from '../../../src/stores/postgres/names.js'
-import { InMemoryEventBus } from '../../../src/testing/index.js'
 import { recordLog } from '../../support/log-recorder.js'
+import { inside, NEEDS_A_SESSION, NEEDS_NO_SESSION } from '../../support/outbox-calls.js'
 import { afterwards, event, migratedDatabase, poolOn } from '../../support/trap-kit.js'
 import { gate } from '../../support/until.js'
-import { until, within } from '../../support/waiting.js'
-
-type Tx = Transaction<unknown>
-type Call = (outbox: Outbox<never>, tx: Tx) => unknown
-
-const LONG_MS = 8_000
-
-/** Rejected with an error that names the method, in an open transaction on the only session. */
-const REFUSED: Readonly<Record<string, Call>> = {
-  migrate: (outbox) => outbox.migrate(),
-  pause: (outbox) => outbox.pause(),
-  resume: (outbox) => outbox.resume(),
-  paused: (outbox) => outbox.paused(),
-  enqueue: (outbox) => outbox.enqueue(event()),
-  poll: (outbox) => outbox.poll(),
-  consumeOne: (outbox) => outbox.consumeOne(),
-  drain: (outbox) => outbox.drain(),
-  stats: (outbox) => outbox.stats(),
-  'deadLetters.list': (outbox) => outbox.deadLetters.list(),
-  'deadLetters.counts': (outbox) => outbox.deadLetters.counts(),
-  'deadLetters.show': (outbox) => outbox.deadLetters.show('e-1'),
-  'deadLetters.retry': (outbox) => outbox.deadLetters.retry({ all: true }),
-  'deadLetters.discard': (outbox) => outbox.deadLetters.discard('e-1'),
-  'processedEvents().contains': (outbox) =>
-    processedEvents(outbox).contains({ handler: 'h', eventId: 'e-1' }),
-  'processedEvents().deleteBefore': (outbox) => processedEvents(outbox).deleteBefore(new Date()),
-}
-
-/** Works in the transaction, or needs no session. */
-const ACCEPTED: Readonly<Record<string, Call>> = {
-  publish: (outbox) => outbox.publish(event()),
-  publishAll: (outbox) => outbox.publishAll([event(), event()]),
-  transaction: (outbox) => outbox.transaction((inner) => inner.publish(event())),
-  'processedEvents().markProcessed': (outbox) =>
-    processedEvents(outbox).markProcessed({ handler: 'h', eventId: 'e-1' }),
-  health: (outbox) => outbox.health({ timeoutMs: 100 }),
-  on: (outbox) => outbox.on('other', 'h', () => {}),
-  onBatch: (outbox) => outbox.onBatch('other', 'b', { size: 1, waitMs: 0 }, () => {}),
-  relay: (outbox) => outbox.relay(new InMemoryEventBus(), { events: ['third'] }),
-  subscribe: (outbox) => outbox.subscribe('other', { name: 's', handle: () => {} }),
-  subscribeAll: (outbox) => outbox.subscribeAll(['other'], { name: 'a', handle: () => {} }),
-  handledTypes: (outbox) => outbox.handledTypes,
-  transactionsOf: (outbox) => outbox.transactionsOf({} as never),
-}
+import { until } from '../../support/waiting.js'
 
 const STARTED_OR_NOT = ['start', 'stop', 'asyncDispose']
 
@@ -78,40 +35,31 @@ async function pglite(options: { schema?: string; table?: string } = {}) {
   return { outbox, log }
 }
 
-/** How the call ended in an open transaction, and that the transaction is as usable as before. */
-async function inside(outbox: Outbox<never>, call: Call): Promise<unknown> {
-  let result: unknown
-  const work = outbox.transaction(async (tx) => {
-    result = await Promise.resolve(call(outbox, tx)).catch((error) => error)
-    await tx.publish({ type: 'thing.happened', payload: 1, eventId: 'afterwards' })
-  })
-  await within('the call', work, LONG_MS)
-  expect((await outbox.deadLetters.show('afterwards'))?.status).toBe('NEW')
-  return result
-}
-
 describe('a transaction on PGlite', () => {
   it('is tested with every method of an outbox', () => {
     const methods = [
       ...Object.getOwnPropertyNames(OutboxClass.prototype),
       ...Object.getOwnPropertyNames(DeadLetters.prototype).map((name) => `deadLetters.${name}`),
     ].filter((name) => !name.endsWith('constructor'))
-    const tested = [...Object.keys(REFUSED), ...Object.keys(ACCEPTED), ...STARTED_OR_NOT]
+    const tested = [...Object.keys(NEEDS_A_SESSION), ...Object.keys(NEEDS_NO_SESSION), ...STARTED_OR_NOT]
     expect(methods.filter((name) => !tested.includes(name))).toEqual([])
   })
 
-  it.each(Object.entries(REFUSED))('%s is refused with its name, and what to do', async (name, call) => {
-    const { outbox } = await pglite()
-    const error = await inside(outbox as never, call)
-    expect(error).toBeInstanceOf(AftercommitError)
-    expect(error).toMatchObject({ name: 'NestedTransactionError', code: 'NESTED_TRANSACTION' })
-    const { message } = error as Error
-    expect(message).toContain(`${name}() cannot run inside the open transaction: PGlite has one session`)
-    expect(message).toMatch(/before the transaction begins or after its commit/)
-    if (name === 'enqueue') expect(message).toContain('publish()')
-  })
+  it.each(Object.entries(NEEDS_A_SESSION))(
+    '%s is refused with its name, and what to do',
+    async (name, call) => {
+      const { outbox } = await pglite()
+      const error = await inside(outbox as never, call)
+      expect(error).toBeInstanceOf(AftercommitError)
+      expect(error).toMatchObject({ name: 'NestedTransactionError', code: 'NESTED_TRANSACTION' })
+      const { message } = error as Error
+      expect(message).toContain(`${name}() cannot run inside the open transaction: PGlite has one session`)
+      expect(message).toMatch(/before the transaction begins or after its commit/)
+      if (name === 'enqueue') expect(message).toContain('publish()')
+    },
+  )
 
-  it.each(Object.entries(ACCEPTED))('%s works', async (_name, call) => {
+  it.each(Object.entries(NEEDS_NO_SESSION))('%s works', async (_name, call) => {
     const { outbox } = await pglite()
     expect(await inside(outbox as never, call)).not.toBeInstanceOf(Error)
   })
@@ -139,7 +87,7 @@ describe('a transaction on PGlite', () => {
       outbox.on('thing.happened', 'see', (one) => void handled.push(one.eventId))
       await outbox.start()
       await outbox.transaction(async (tx) => {
-        await expect((async () => REFUSED[name]?.(outbox as never, tx))()).rejects.toMatchObject({
+        await expect((async () => NEEDS_A_SESSION[name]?.(outbox as never, tx))()).rejects.toMatchObject({
           code: 'NESTED_TRANSACTION',
         })
         await tx.publish({ type: 'thing.happened', payload: 1, eventId: 'e' })
@@ -214,7 +162,7 @@ describe('a transaction on PGlite', () => {
 })
 
 describe('a pool of one connection', () => {
-  it.each(Object.entries(REFUSED))('refuses %s in a transaction', async (_name, call) => {
+  it.each(Object.entries(NEEDS_A_SESSION))('refuses %s in a transaction', async (_name, call) => {
     const pool = poolOn(await migratedDatabase(), { max: 1 })
     const outbox = createOutbox({ store: postgresStore(pool) })
     const error = await inside(outbox as never, call)
@@ -239,7 +187,7 @@ describe('a pool of one connection', () => {
   it('of two connections lets every call through', async () => {
     const pool = poolOn(await migratedDatabase(), { max: 2 })
     const outbox = createOutbox({ store: postgresStore(pool) })
-    for (const call of Object.values(REFUSED)) {
+    for (const call of Object.values(NEEDS_A_SESSION)) {
       const result = await inside(outbox as never, call)
       expect(result).not.toBeInstanceOf(Error)
       await outbox.resume()

@@ -8,6 +8,7 @@ import {
   silentLogger,
 } from '../../../src/index.js'
 import { type SqliteDatabase, sqliteStore } from '../../../src/stores/sqlite/index.js'
+import { inside, NEEDS_A_SESSION, NEEDS_NO_SESSION } from '../../support/outbox-calls.js'
 import { type SqliteDriver, sqliteDrivers, sqliteFolder } from '../../support/sqlite-drivers.js'
 import { turns, until } from '../../support/until.js'
 
@@ -196,6 +197,19 @@ describe.each(sqliteDrivers())('transactions by $name', (driver) => {
     await outbox.enqueue(Thing({ n: 5 }))
     expect(count('outbox_event')).toBe(3)
   })
+
+  it.each(Object.entries({ ...NEEDS_A_SESSION, ...NEEDS_NO_SESSION }))(
+    '%s works in a transaction, or is refused with its name',
+    async (name, call) => {
+      const { outbox } = world
+      const result = await inside(outbox as never, call)
+      if (!(result instanceof Error)) return
+      expect(result).toMatchObject({ code: 'NESTED_TRANSACTION' })
+      expect(result.message).toContain(
+        `${name}() cannot run inside the open transaction: it writes to the same SQLite file`,
+      )
+    },
+  )
 
   it('an id that is published again after its savepoint failed is handled once', async () => {
     const { outbox, handled } = world
