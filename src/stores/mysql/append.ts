@@ -4,7 +4,6 @@ import { batchBytes } from '../../core/payload-limits.js'
 import type { AppendOptions, AppendResult, AppendRow } from '../../store.js'
 import {
   type Answer,
-  explained,
   isDuplicate,
   isNullIn,
   isServerError,
@@ -99,7 +98,7 @@ export async function append(
     }
   } catch (error) {
     if (several && survives(error)) await backToSavepoint(query)
-    throw explained(error)
+    throw error
   }
   if (duplicates.size > 0 && options.onDuplicate === 'error') {
     if (several) await backToSavepoint(query)

@@ -1,7 +1,6 @@
 import {
   type Answer,
   answered,
-  binaryLogExplained,
   type CoreConnection,
   type CorePool,
   connectionOf,
@@ -90,7 +89,7 @@ async function retried<T>(work: () => Promise<T>): Promise<T> {
     } catch (error) {
       if (isDeadlock(error)) deadlocks++
       else if (isLockTimeout(error)) timeouts++
-      else throw binaryLogExplained(error)
+      else throw error
       if (deadlocks > MOST_DEADLOCKS || timeouts > MOST_TIMEOUTS) throw error
       await new Promise((resolve) => setTimeout(resolve, Math.random() * 5 * deadlocks))
     }
@@ -106,17 +105,22 @@ export class Connection {
   readonly #ensureFree: () => void
   #live: CoreConnection | null = null
   #open = false
+  readonly #explain: (error: unknown) => never
   #last: Promise<unknown> = Promise.resolve()
 
-  /** `ensureFree` throws if no connection of the pool is free for the caller. */
-  constructor(pool: CorePool, ensureFree: () => void) {
+  /**
+   * `ensureFree` throws if no connection of the pool is free for the caller. `explain` throws the error to report in place of
+   * the given error.
+   */
+  constructor(pool: CorePool, ensureFree: () => void, explain: (error: unknown) => never) {
     this.#pool = pool
     this.#ensureFree = ensureFree
+    this.#explain = explain
   }
 
   async open(): Promise<void> {
     this.#open = true
-    await this.#inTurn(() => this.#connected())
+    await this.#inTurn(() => this.#connected()).catch(this.#explain)
   }
 
   /** The connection is closed and not given back: its settings are ours. */
@@ -154,7 +158,8 @@ export class Connection {
 
   async #run<T>(onOwn: Work<T>, inThePool: () => Promise<T>): Promise<T> {
     if (!this.#open) this.#ensureFree()
-    return this.#open ? this.#inTurn(() => retried(() => this.#work(onOwn))) : inThePool()
+    const result = this.#open ? this.#inTurn(() => retried(() => this.#work(onOwn))) : inThePool()
+    return result.catch(this.#explain)
   }
 
   async #work<T>(work: Work<T>): Promise<T> {

@@ -14,9 +14,11 @@ import {
 } from '../../diagnosis.js'
 import type { EventStore, Finding } from '../../store.js'
 import type { Answer, Param, Query } from './driver.js'
+import { grantsOf } from './errors.js'
 import { longTransactionCheck } from './long-transactions.js'
 import type { Names } from './names.js'
 import { pendingSources } from './overview.js'
+import { missingRights } from './rights.js'
 import { migrationsFor, STATED_INDEXES } from './schema.js'
 import { isMariadb, versionOf } from './version.js'
 
@@ -42,6 +44,7 @@ export async function diagnose(subject: Subject, limits: Limits = LIMITS): Promi
   const first: Check[] = [
     { check: 'connection', look: () => connectionCheck(query) },
     { check: 'schema', look: () => schemaCheck(subject) },
+    { check: 'rights', look: () => rightsCheck(subject) },
   ]
   const found = await runChecks(first, ping)
   const isThere = missingIn(await enginesOf(subject)).length === 0
@@ -114,14 +117,18 @@ async function schemaCheck(subject: Subject): Promise<Verdict> {
     return problem(`The schema is old: without migration ${missing.join(', ')}.`, 'Run: aftercommit migrate')
   }
   const engines = await enginesOf(subject)
-  const lost = missingIn(engines)
+  // The server hides a table from a user who has no right on it.
+  const denied = (await missingRights(query, names, 'everything')).map(({ bare }) => bare)
+  const lost = missingIn(engines).filter((table) => !denied.includes(table))
   if (lost.length > 0) {
     return problem(
       `Somebody has dropped ${some(lost)}.`,
       'Run the migrations again, which create what is missing: aftercommit migrate --print | mysql DATABASE',
     )
   }
-  const others = [...engines].filter(([, engine]) => engine !== 'InnoDB').map(([table]) => table)
+  const others = [...engines]
+    .filter(([, engine]) => engine !== null && engine !== 'InnoDB')
+    .map(([table]) => table)
   if (others.length > 0) {
     const prefix = names.events.slice(0, names.events.lastIndexOf('`', names.events.length - 2))
     return problem(
@@ -133,6 +140,19 @@ async function schemaCheck(subject: Subject): Promise<Verdict> {
   return ok(
     `Version ${version}${version > all.length ? `, newer than the ${all.length} of this program` : ''}.`,
   )
+}
+
+async function rightsCheck({ query, names }: Subject): Promise<Verdict> {
+  const missing = await missingRights(query, names, 'everything')
+  if (missing.length === 0) return ok('The user has the rights of a worker.')
+  const essential = await missingRights(query, names, 'handling')
+  const says = `The user lacks rights on ${missing.map(({ name }) => name).join(', ')}`
+  return essential.length > 0
+    ? problem(`${says}, so no worker can run.`, grantsOf(missing))
+    : warning(
+        `${says}. Handling events needs none of these rights. Publishing, pausing or pruning does.`,
+        grantsOf(missing),
+      )
 }
 
 async function indexCheck({ query, names }: Subject): Promise<Verdict> {

@@ -1,4 +1,3 @@
-import { AftercommitError } from '../../core/errors.js'
 import { originalMessageOf, redactDriverError } from '../../core/redact.js'
 import { read } from '../../core/unknown.js'
 
@@ -159,32 +158,6 @@ const REFUSED_COMMIT = [1213, 1290, 1792, 1836, 3101]
 
 export function refusedCommit(error: unknown): boolean {
   return isServerError(error) && REFUSED_COMMIT.includes(error.errno)
-}
-
-/** A clear word for what the server says in its own terms. */
-export function explained(error: unknown): unknown {
-  if (!isServerError(error) || error.errno !== 1153) return error
-  return new AftercommitError(
-    'PACKET_TOO_LARGE',
-    'The server takes no packet as large as this one. Set max_allowed_packet to 16M or more.',
-    { cause: error },
-  )
-}
-
-/**
- * Replaces the server's refusal of a write under READ COMMITTED while the binary log's format is STATEMENT. Other errors are
- * returned as they are.
- */
-export function binaryLogExplained(error: unknown): unknown {
-  return isServerError(error) && error.errno === 1665 ? statementFormat(error) : error
-}
-
-export function statementFormat(cause?: unknown): AftercommitError {
-  return new AftercommitError(
-    'BINARY_LOG_FORMAT',
-    "The server's binary log has the format STATEMENT, under which InnoDB refuses all writes of a worker, since they are READ COMMITTED. Set binlog_format = ROW (or MIXED) on the server, and connect again.",
-    cause === undefined ? undefined : { cause },
-  )
 }
 
 /** A statement that takes longer than this is taken for a dead connection, and the connection is replaced. */

@@ -35,15 +35,8 @@ import * as appending from './append.js'
 import * as claiming from './claim.js'
 import { Connection, inPool } from './connections.js'
 import * as diagnosing from './diagnose.js'
-import {
-  type CoreConnection,
-  type CorePool,
-  ignore,
-  type Query,
-  refusedCommit,
-  statementFormat,
-} from './driver.js'
-import { settlementError } from './errors.js'
+import { type CoreConnection, type CorePool, ignore, type Query, refusedCommit } from './driver.js'
+import { denied, explained, migrationError, settlementError, statementFormat } from './errors.js'
 import { heldRows, hostedQuery, isOpen, provenInside, serverErrorIn } from './hosted.js'
 import * as inboxes from './inbox.js'
 import * as inspecting from './inspect.js'
@@ -53,6 +46,7 @@ import * as overviewing from './overview.js'
 import { pauseStatements } from './pauses.js'
 import * as pruning from './prune.js'
 import * as registry from './registry.js'
+import { missingRights } from './rights.js'
 import { migrate, migrationsFor, pendingMigrations } from './schema.js'
 import { CHECKED_VARIABLES, checkSession, type Session, sessionOf } from './session.js'
 import * as settling from './settle.js'
@@ -109,8 +103,8 @@ export class MysqlStore<Client> implements EventStore<Client> {
     this.#pool = source.pool
     this.#names = namesOf(options)
     this.#database = options.database
-    this.#claims = new Connection(this.#pool, this.#ensureFree)
-    this.#settles = new Connection(this.#pool, this.#ensureFree)
+    this.#claims = new Connection(this.#pool, this.#ensureFree, this.#explain)
+    this.#settles = new Connection(this.#pool, this.#ensureFree, this.#explain)
     this.#sql = {
       append: appending.appendStatements(this.#names),
       claims: claiming.claimStatements(this.#names),
@@ -141,6 +135,7 @@ export class MysqlStore<Client> implements EventStore<Client> {
     const most = this.#most
     if (most <= taken + OWN_CONNECTIONS) throw new PoolTooSmallError(most, taken + OWN_CONNECTIONS + 1)
     this.#guard()
+    await this.#checkRights()
     await this.#checkMigrated()
     await this.#checkServer(events)
     this.#opened = true
@@ -163,7 +158,9 @@ export class MysqlStore<Client> implements EventStore<Client> {
 
   async migrate(): Promise<readonly number[]> {
     this.#ensureFree()
-    return migrate(this.#pool, this.#names)
+    return migrate(this.#pool, this.#names).catch((error) => {
+      throw migrationError(error, this.#names)
+    })
   }
 
   migrations(): readonly Migration[] {
@@ -177,7 +174,7 @@ export class MysqlStore<Client> implements EventStore<Client> {
   async transaction<T>(body: (session: TransactionSession<Client>) => Promise<T>, own?: Client): Promise<T> {
     if (own === undefined) this.#ensureFree()
     this.#guard()
-    const client = own ?? (await this.#source.connect())
+    const client = own ?? (await this.#source.connect().catch(this.#explain))
     const connection = this.#source.coreOf(client)
     const session = await this.#sessionOf(connection, own === undefined)
     const transaction = new ManagedTransaction(connection, session)
@@ -203,7 +200,7 @@ export class MysqlStore<Client> implements EventStore<Client> {
   /** One at a time in a transaction: one that is undone must not take the rows of another with it. */
   append(client: Client, rows: readonly AppendRow[], options: AppendOptions): Promise<AppendResult> {
     const last = this.#appends.get(client as object) ?? Promise.resolve()
-    const result = last.then(() => this.#append(client, rows, options))
+    const result = last.then(() => this.#append(client, rows, options)).catch(this.#explain)
     this.#appends.set(
       client as object,
       result.catch(() => {}),
@@ -242,7 +239,7 @@ export class MysqlStore<Client> implements EventStore<Client> {
     const query = await this.#on(client).catch((error) => {
       throw isA(error, TransactionEndedError) ? new CommitUnknownError(error) : error
     })
-    const present = await appending.findPresent(this.#sql.append, query, eventIds)
+    const present = await appending.findPresent(this.#sql.append, query, eventIds).catch(this.#explain)
     if (!(client instanceof HostedClient) || (eventIds.length > 0 && present.size === eventIds.length))
       return present
     if (await isOpen(query)) return present
@@ -355,7 +352,7 @@ export class MysqlStore<Client> implements EventStore<Client> {
 
   async markProcessed(client: Client, handler: string, eventId: string): Promise<boolean> {
     const query = await this.#on(client)
-    const mark = () => inboxes.markProcessed(this.#sql.inbox, query, handler, eventId)
+    const mark = () => inboxes.markProcessed(this.#sql.inbox, query, handler, eventId).catch(this.#explain)
     if (!(client instanceof HostedClient) || (await this.#isMariadb(query))) return mark()
     let isMarked = false
     const note = async () => {
@@ -378,7 +375,17 @@ export class MysqlStore<Client> implements EventStore<Client> {
   /** In a transaction of its own, on any connection of the pool. */
   async #alone<T>(work: (query: Query) => Promise<T>): Promise<T> {
     this.#ensureFree()
-    return inPool(this.#pool, work)
+    return inPool(this.#pool, work).catch(this.#explain)
+  }
+
+  readonly #explain = (error: unknown): never => {
+    throw explained(error, this.#names)
+  }
+
+  /** Throws when no worker could run. Otherwise failing claims would be the first to report a missing right. */
+  async #checkRights(): Promise<void> {
+    const missing = await this.#alone((query) => missingRights(query, this.#names, 'handling'))
+    if (missing.length > 0) throw denied(missing)
   }
 
   /** Throws if a statement outside of the caller's transaction would wait for its end. */

@@ -1,6 +1,6 @@
 import { AftercommitError, SettlementRejectedError, StoreNotMigratedError } from '../../core/errors.js'
 import { originalMessageOf } from '../../core/redact.js'
-import { causesOf } from '../../core/unknown.js'
+import { causesOf, isA } from '../../core/unknown.js'
 import { hasCode, sqliteErrorIn } from './driver.js'
 
 /**
@@ -8,6 +8,7 @@ import { hasCode, sqliteErrorIn } from './driver.js'
  * that say what to do. Any other error stays the same. `table` is the beginning of the names of all tables.
  */
 export function explained(error: unknown, table: string): unknown {
+  if (isA(error, AftercommitError)) return error
   const missing = causesOf(error)
     .map((cause) => /no such table: (\w+)/.exec(originalMessageOf(cause))?.[1])
     .find((name) => name?.startsWith(table))

@@ -12,6 +12,7 @@ import { findingOf, levels, one, statementsIn } from './kit.js'
 const WITHOUT_TABLES = [
   'connection',
   'schema',
+  'rights',
   'clock',
   'isolation',
   'binary log',
@@ -23,6 +24,7 @@ const WITHOUT_TABLES = [
 const ALL = [
   'connection',
   'schema',
+  'rights',
   'indexes',
   'clock',
   'collation',
