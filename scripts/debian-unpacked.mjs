@@ -16,7 +16,7 @@ const UNNEEDED = /^(perl|libperl|debconf|cdebconf)/
  * machine that is not a Debian machine. The folder is fetched once. Concurrent fetches do not disturb each other.
  */
 export function unpackedPackage({ title, name, suite }) {
-  const target = path.join(CACHE, `${suite}-${name}`)
+  const target = folderOf({ name, suite })
   if (fs.existsSync(target)) return target
   const source = findProgram('apt-get') && debianSource()
   if (!source) return undefined
@@ -30,6 +30,15 @@ export function unpackedPackage({ title, name, suite }) {
   } finally {
     fs.rmSync(work, { recursive: true, force: true })
   }
+}
+
+/** Whether `unpackedPackage()` has the package already, or a source to fetch it from. */
+export function canUnpack(wanted) {
+  return fs.existsSync(folderOf(wanted)) || Boolean(findProgram('apt-get') && debianSource())
+}
+
+function folderOf({ name, suite }) {
+  return path.join(CACHE, `${suite}-${name}`)
 }
 
 /** Returns the command that runs a program of an unpacked folder with the libraries of that folder. */

@@ -23,3 +23,6 @@ export function startMysql(options?: MysqlOptions): Promise<MysqlServer>
 
 /** Returns the command of the MySQL server that is installed on this machine; undefined if there is none. */
 export function findMysql(): { readonly command: readonly string[] } | undefined
+
+/** Whether this machine has a MySQL server, or can unpack one. */
+export function hasMysql(): boolean

@@ -4,7 +4,7 @@ import { spawnSync } from 'node:child_process'
 import fs from 'node:fs'
 import path from 'node:path'
 import { findProgram } from './debian-package.mjs'
-import { commandIn, unpackedPackage } from './debian-unpacked.mjs'
+import { canUnpack, commandIn, unpackedPackage } from './debian-unpacked.mjs'
 import { MysqlFamilyServer } from './mysql-family-server.mjs'
 import { unprivilegedUser } from './private-server.mjs'
 
@@ -33,9 +33,16 @@ export function findMysql() {
   return isMysql ? { command: [installed] } : undefined
 }
 
+const PACKAGE = { title: 'MySQL', name: 'mysql-server-core', suite: 'sid' }
+
+/** Whether this machine has a MySQL server, or can unpack one. */
+export function hasMysql() {
+  return findMysql() !== undefined || canUnpack(PACKAGE)
+}
+
 /** From a folder the server finds nothing by itself. */
 function unpacked() {
-  const root = unpackedPackage({ title: 'MySQL', name: 'mysql-server-core', suite: 'sid' })
+  const root = unpackedPackage(PACKAGE)
   if (!root) return undefined
   const share = path.join(root, 'usr', 'share', 'mysql')
   const folders = {

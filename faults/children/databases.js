@@ -6,7 +6,7 @@ export function importFrom(packageDir, file) {
   return import(pathToFileURL(path.join(packageDir, 'dist', file)).href)
 }
 
-const openers = { postgres: openPostgres, mysql: openMysql, sqlite: openSqlite }
+const openers = { postgres: openPostgres, mysql: openMysql, mariadb: openMysql, sqlite: openSqlite }
 
 /** `onBusy` hears of a lock that was found taken, on SQLite. */
 export function openDatabase(job, packageDir, onBusy) {

@@ -1,5 +1,6 @@
 import fs from 'node:fs'
 import { findMariadb } from '../../scripts/mariadb-server.mjs'
+import { hasMysql } from '../../scripts/mysql-server.mjs'
 import { runCampaign } from './campaign.js'
 import { checkFiles, readOptions, USAGE } from './options.js'
 import { Progress } from './progress.js'
@@ -40,14 +41,16 @@ async function runOrComplaint(options) {
   }
 }
 
-/** A store that was asked for by name is never left out. */
+/** Leaves out servers that this machine does not have, unless `--store` names them. */
 function storesThatCanBeHad({ store, stores }) {
-  const isRoot = process.getuid?.() === 0
-  if (store || process.env.CI || isRoot || findMariadb()) return stores
-  console.error(
-    '[faults] SKIPPED: MySQL. MariaDB is not on this machine; install mariadb-server to include it.',
-  )
-  return stores.filter((name) => name !== 'mysql')
+  if (store || process.env.CI) return stores
+  const isMissing = {
+    mysql: !hasMysql(),
+    mariadb: process.getuid?.() !== 0 && !findMariadb(),
+  }
+  for (const name of stores.filter((one) => isMissing[one]))
+    console.error(`[faults] SKIPPED: ${name}. The server is not on this machine; install it to include it.`)
+  return stores.filter((name) => !isMissing[name])
 }
 
 /** The first signal ends it after the round's present step, with the report so far; the second one at once. */

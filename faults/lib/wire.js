@@ -2,7 +2,7 @@
 
 /** The texts of the statements that are carried out, across chunks. `answered` is shown what the server sends. */
 export function statementReader(protocol) {
-  return protocol === 'mysql' ? mysqlReader() : postgresReader()
+  return protocol === 'postgres' ? postgresReader() : mysqlReader()
 }
 
 function postgresReader() {

@@ -4,7 +4,7 @@ import { lateCommits } from './scenarios.js'
 export default {
   name: 'floor without the sweep',
   invariant: 'I1',
-  store: 'mysql',
+  store: 'mariadb',
   scenario: lateCommits,
   seed: 1,
   patches: [

@@ -8,7 +8,7 @@ export interface Patch {
 export interface PlantedBug {
   readonly name: string
   readonly invariant: string
-  readonly store: 'postgres' | 'mysql' | 'sqlite'
+  readonly store: 'postgres' | 'mysql' | 'mariadb' | 'sqlite'
   readonly scenario: string
   readonly seed: number
   readonly patches: readonly Patch[]

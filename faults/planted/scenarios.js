@@ -3,7 +3,7 @@ import { seen, sleep } from '../lib/waiting.js'
 import { scenarios } from '../scenarios/index.js'
 import { lineOf, strikeAt, victimOf } from '../scenarios/strikes.js'
 
-const EVERYWHERE = ['postgres', 'mysql', 'sqlite']
+const EVERYWHERE = ['postgres', 'mysql', 'mariadb', 'sqlite']
 
 /** Known to runRound() by its name. */
 function one(name, more) {
@@ -54,7 +54,7 @@ export const zombie = one('planted: zombie', {
 
 /** Transactions that draw a low number and commit when the workers have gone on. */
 export const lateCommits = one('planted: late commits', {
-  stores: ['postgres', 'mysql'],
+  stores: ['postgres', 'mysql', 'mariadb'],
   hot: false,
   before: loseHope,
   async strike(round) {
@@ -80,7 +80,7 @@ export const killedBeforeCommit = one('planted: killed before commit', {
 
 /** A server that takes no writes for three leases while handlers end: their outcomes wait when it comes back. */
 export const outage = one('planted: outage', {
-  stores: ['postgres', 'mysql'],
+  stores: ['postgres', 'mysql', 'mariadb'],
   hot: false,
   settings: () => ({ leaseMs: 500, workMs: 400 }),
   async strike(round) {

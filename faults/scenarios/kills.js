@@ -1,5 +1,5 @@
 import { seen } from '../lib/waiting.js'
-import { EVERYWHERE, handlersIn, strikeAt } from './strikes.js'
+import { EVERYWHERE, handlersIn, MYSQL_FAMILY, strikeAt } from './strikes.js'
 
 const WORK = handlersIn
 const PUBLISHING = () => ['producer']
@@ -31,7 +31,7 @@ const inMigrate = {
   async before(round) {
     round.migrations = []
     for (let n = 0; n < 4; n++) {
-      const after = round.random.between(1, round.store === 'mysql' ? 12 : 5)
+      const after = round.random.between(1, MYSQL_FAMILY.includes(round.store) ? 12 : 5)
       // The one before may have come so far that there is little left to do.
       const proof = (await diesMigrating(round, after)) ?? (await diesMigrating(round, 1 + (after % 3)))
       round.migrations.push(proof)

@@ -10,10 +10,14 @@ function proxied(name, title, strikes, strike) {
 
 const isCommit = (text) => /^\s*commit\b/i.test(text)
 
-/** How an outcome is written: on MySQL in a transaction, which ends with the next statement. */
+/** On MySQL and MariaDB, an outcome is written in a transaction, which ends with the next statement. */
+const settlesInTransaction = (text, previous) => isCommit(text) && /\bset e\.status = /.test(previous)
+
+/** Recognises the statement that writes an outcome. */
 const SETTLES = {
   postgres: (text) => /^\s*with (settled as|s as materialized)/.test(text),
-  mysql: (text, previous) => isCommit(text) && /\bset e\.status = /.test(previous),
+  mysql: settlesInTransaction,
+  mariadb: settlesInTransaction,
 }
 
 /** Arms the trap on one side and waits until it springs. */

@@ -1,6 +1,6 @@
 // What happens to the server, and to its sessions.
 import { seen, sleep } from '../lib/waiting.js'
-import { EVERYWHERE, NO_SERVER, SERVERS } from './strikes.js'
+import { EVERYWHERE, MYSQL_FAMILY, NO_SERVER, SERVERS } from './strikes.js'
 
 const backendTerminated = {
   name: 'backend-terminated',
@@ -86,17 +86,17 @@ const connectionsUsedUp = {
   heal: (round) => round.database.limitConnections(false),
 }
 
+const LOCK_TIMEOUTS = ['set session innodb_lock_wait_timeout = 1', 'set session lock_wait_timeout = 1']
+
+const isMysql = (round) => MYSQL_FAMILY.includes(round.store)
+
 const TIMEOUTS = {
   postgres: {
     options: '-c statement_timeout=300 -c lock_timeout=150 -c idle_in_transaction_session_timeout=250',
   },
-  mysql: {
-    session: [
-      'set session innodb_lock_wait_timeout = 1',
-      'set session lock_wait_timeout = 1',
-      'set session idle_transaction_timeout = 1',
-    ],
-  },
+  // MySQL has one idle timeout for all sessions, MariaDB has one for open transactions.
+  mysql: { session: [...LOCK_TIMEOUTS, 'set session wait_timeout = 1'] },
+  mariadb: { session: [...LOCK_TIMEOUTS, 'set session idle_transaction_timeout = 1'] },
 }
 
 const timeouts = {
@@ -108,9 +108,9 @@ const timeouts = {
   settings: (round) => ({ driver: TIMEOUTS[round.store] }),
   async strike(round) {
     const [producer] = round.crew.of('producer')
-    producer.order('dawdle', { ms: round.store === 'mysql' ? 1_500 : 600 })
+    producer.order('dawdle', { ms: isMysql(round) ? 1_500 : 600 })
     round.journal.write('server', { state: 'locked' })
-    await round.database.lockEvents(round.random.between(500, round.store === 'mysql' ? 2_000 : 1_200))
+    await round.database.lockEvents(round.random.between(500, isMysql(round) ? 2_000 : 1_200))
     round.journal.write('server', { state: 'up' })
     const wentWrong = ({ what, reason, error }) =>
       (what === 'settle-failed' || what === 'rolled-back' || what === 'log') &&
@@ -121,6 +121,8 @@ const timeouts = {
   },
 }
 
+const SERIALIZABLE = ['set session transaction isolation level serializable']
+
 const deadlocks = {
   name: 'deadlocks',
   title: 'producers at serializable isolation lock two aggregates in opposite order',
@@ -130,7 +132,8 @@ const deadlocks = {
   settings: (round) => ({
     driver: {
       postgres: { options: '-c default_transaction_isolation=serializable' },
-      mysql: { session: ['set session transaction isolation level serializable'] },
+      mysql: { session: SERIALIZABLE },
+      mariadb: { session: SERIALIZABLE },
     }[round.store],
   }),
   async strike(round) {
@@ -165,6 +168,7 @@ const sqliteBusy = {
   why: {
     postgres: 'writers lock rows; see timeouts and deadlocks',
     mysql: 'writers lock rows; see timeouts and deadlocks',
+    mariadb: 'writers lock rows; see timeouts and deadlocks',
   },
   strikes: 5,
   async strike(round) {
@@ -199,7 +203,7 @@ const doorbellFull = {
   title: 'the queue of notifications is full',
   doorbell: true,
   stores: ['postgres'],
-  why: { mysql: 'it has no doorbell', sqlite: 'it has no doorbell' },
+  why: { mysql: 'it has no doorbell', mariadb: 'it has no doorbell', sqlite: 'it has no doorbell' },
   strikes: 2,
   async strike(round) {
     const isFull = await round.database.fillDoorbell(round.random.between(500, 1_200))

@@ -1,7 +1,8 @@
 import { seen } from '../lib/waiting.js'
 
-export const EVERYWHERE = ['postgres', 'mysql', 'sqlite']
-export const SERVERS = ['postgres', 'mysql']
+export const MYSQL_FAMILY = ['mysql', 'mariadb']
+export const SERVERS = ['postgres', ...MYSQL_FAMILY]
+export const EVERYWHERE = [...SERVERS, 'sqlite']
 /** After these the process ends by itself. */
 const ENDINGS = ['end', 'end twice', 'stick']
 export const NO_SERVER = { sqlite: 'a file has no server and no connection over a network' }

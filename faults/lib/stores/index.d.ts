@@ -1,4 +1,4 @@
-export type StoreName = 'postgres' | 'mysql' | 'sqlite'
+export type StoreName = 'postgres' | 'mysql' | 'mariadb' | 'sqlite'
 
 export interface OpenedStore {
   readonly name: StoreName

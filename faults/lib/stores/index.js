@@ -1,8 +1,13 @@
-import { openMysqlServer } from './mysql.js'
+import { openMariadbServer, openMysqlServer } from './mysql.js'
 import { openPostgresServer } from './postgres.js'
 import { openSqliteFolder } from './sqlite.js'
 
-const openers = { postgres: openPostgresServer, mysql: openMysqlServer, sqlite: openSqliteFolder }
+const openers = {
+  postgres: openPostgresServer,
+  mysql: openMysqlServer,
+  mariadb: openMariadbServer,
+  sqlite: openSqliteFolder,
+}
 
 export const STORES = Object.keys(openers)
 

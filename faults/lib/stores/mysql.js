@@ -1,5 +1,6 @@
 import mysql from 'mysql2/promise'
 import { startMariadb } from '../../../scripts/mariadb-server.mjs'
+import { startMysql } from '../../../scripts/mysql-server.mjs'
 import { KEYS } from '../cast.js'
 import { again, seen, sleep } from '../waiting.js'
 import { ServerDatabase } from './shared.js'
@@ -16,18 +17,25 @@ const TABLES = [
 const USER = `create user if not exists app@'127.0.0.1'`
 
 export async function openMysqlServer() {
-  const server = await startMariadb({ fsync: false })
+  return opened('mysql', await startMysql({ fsync: false }))
+}
+
+export async function openMariadbServer() {
+  return opened('mariadb', await startMariadb({ fsync: false }))
+}
+
+async function opened(name, server) {
   const admin = poolOn(server.url)
   await admin.query(USER)
   let count = 0
   return {
-    name: 'mysql',
+    name,
     server,
     async fresh() {
-      const name = `round_${++count}`
-      await again(() => admin.query(`create database ${name}`))
-      await admin.query(`grant all on ${name}.* to app@'127.0.0.1'`)
-      return new MysqlDatabase(server, admin, name).install()
+      const database = `round_${++count}`
+      await again(() => admin.query(`create database ${database}`))
+      await admin.query(`grant all on ${database}.* to app@'127.0.0.1'`)
+      return new MysqlDatabase(server, admin, database).install()
     },
     async stop() {
       await admin.end()
@@ -139,8 +147,10 @@ class MysqlDatabase extends ServerDatabase {
   }
 
   async #historyLength() {
-    const [row] = await this.rows(`show global status like 'Innodb_history_list_length'`)
-    return Number(row?.Value ?? 0)
+    const [row] = await this.rows(
+      `select count as n from information_schema.innodb_metrics where name = 'trx_rseg_history_len'`,
+    )
+    return Number(row?.n ?? 0)
   }
 
   async #holding(statements, end, ms, look = () => {}) {
@@ -166,7 +176,8 @@ class MysqlDatabase extends ServerDatabase {
   }
 
   async #sessions() {
-    const text = `select id, command, info from information_schema.processlist where db = ? and user = 'app' order by id`
+    const text = `select id as id, command as command, info as info from information_schema.processlist
+      where db = ? and user = 'app' order by id`
     return (await this.#admin.query(text, [this.name]))[0]
   }
 
