@@ -47,6 +47,7 @@ function watchLateness(journal) {
 class Life {
   stopped = false
   #orders = new Map()
+  #opening = null
   #stopping = null
   #working = null
 
@@ -81,7 +82,8 @@ class Life {
 
   async begin() {
     const { job } = this
-    this.database = await openDatabase(job, packageDir, this.#busyWriter())
+    this.#opening = openDatabase(job, packageDir, this.#busyWriter())
+    this.database = await this.#opening
     this.outbox = aftercommit.createOutbox({
       store: watched(this.database.store, this),
       logger: this.#logger(),
@@ -148,6 +150,8 @@ class Life {
   }
 
   async #stop() {
+    // A signal can arrive before the database is open. begin() then creates the outbox, and starts nothing.
+    await this.#opening
     await this.outbox.stop()
     // stop() does not wait for a run by hand.
     if (this.job.role === 'script') await this.#working
