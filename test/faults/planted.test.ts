@@ -4,6 +4,7 @@ import { afterAll, describe, expect, it } from 'vitest'
 import { storyText } from '../../faults/lib/checker.js'
 import { Hunt } from '../../faults/planted/hunt.js'
 import { type PlantedBug, plant, planted } from '../../faults/planted/index.js'
+import { hasMysql } from '../../scripts/mysql-server.mjs'
 import { findMariadb } from '../support/mariadb-server.js'
 
 const MOST_ROUNDS = 4
@@ -15,8 +16,9 @@ const controls = new Set<string>()
 
 afterAll(() => hunt.close())
 
-// A server of the test's own; the line that says why it cannot be had is written where the shared ones are started.
-const canRun = ({ store }: PlantedBug) => store !== 'mysql' || findMariadb() !== undefined
+// These tests start their own servers. The services print why a server is missing.
+const isAvailable = { mysql: hasMysql(), mariadb: findMariadb() !== undefined, postgres: true, sqlite: true }
+const canRun = ({ store }: PlantedBug) => isAvailable[store]
 
 describe.each(Object.values(planted))('planted: $name, on $store', (bug) => {
   it.skipIf(!canRun(bug))(
