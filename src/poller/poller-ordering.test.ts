@@ -146,6 +146,40 @@ describe('Poller and ordering keys', () => {
     await stop()
   })
 
+  it('tries one suspect of an ordering key at a time when a claim of ordering keys follows a trial that did no harm', async () => {
+    const { worker, clock, store, publish, publishOrdered, vanishWith, stop } = world({
+      dispatcher: { concurrency: 4, coldQueueSize: 64 },
+      poller: { batchSize: 64 },
+    })
+    const keys = ['k', 'l', 'm', 'n', 'o', 'p']
+    await publish(1)
+    await vanishWith(1)
+    await publishOrdered(1, ...keys)
+    const accept = { names: [], versions: [], prefixes: [''] }
+    await store.claimOrdered({
+      ...{ token: 'gone:1', leaseMs: 100, accept, keys: 10, runLength: 8, limit: 100, maxBytes: 1e9 },
+      ...{ afterKey: '', suspects: 0, skipRecentMs: 0 },
+    })
+    await clock.advance(200)
+    // The first batch is full. It holds the unkeyed suspect, and leaves the claim of ordering keys to the next batch.
+    await publish(200)
+    const handled: string[] = []
+    let running = 0
+    let most = 0
+    worker.on('a', 'note', async ({ orderingKey }) => {
+      if (orderingKey !== undefined) most = Math.max(most, ++running)
+      await new Promise<void>((resolve) => clock.setTimer(resolve, 50))
+      if (orderingKey === undefined) return
+      running--
+      handled.push(orderingKey)
+    })
+    await worker.start()
+    await clock.advance(60_000)
+    expect(handled.sort()).toEqual(keys)
+    expect(most).toBe(1)
+    await stop()
+  })
+
   it('goes on where it was after a claim of them has failed', async () => {
     let down = false
     const { worker, clock, publishOrdered, stop } = world({}, (method) => {

@@ -80,8 +80,9 @@ function loaded(event: StoredEvent): { event: StoredEvent; invalid: string | und
     ...NAMES.filter(([, name]) => isLongName(event[name])).map(([column]) => column),
   ]
   const payloadBytes = event.payloadBytes === null ? null : event.payloadBytes.slice()
+  const payloadText = event.payloadText ?? (payloadBytes === null ? 'null' : null)
   if (tooLargeColumns.length === 0)
-    return { event: { ...event, payloadBytes, payloadSize }, invalid: undefined }
+    return { event: { ...event, payloadText, payloadBytes, payloadSize }, invalid: undefined }
   const names = NAMES.map(([, name]) => [name, event[name]?.slice(0, 2 * CUT_NAME_LENGTH) ?? null])
   const content = { payloadText: null, payloadBytes: null, payloadSize: 0, headers: null, metadata: null }
   return { event: { ...event, ...Object.fromEntries(names), ...content }, invalid: tooLarge(tooLargeColumns) }

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import type { EventEnvelope } from '../../core/envelope.js'
 import type { InstanceRecord, TypeBacklog } from '../../store.js'
 import { dead, done, event, LONG_MS, NONE, onlyType, retry, SHORT_MS } from './fixtures.js'
 import type { Harness } from './harness.js'
@@ -26,6 +27,12 @@ async function finding<Client>(h: Harness<Client>, check: string) {
   const found = (await h.store.diagnose()).filter((one) => one.check === check)
   assert.equal(found.length, 1, `there must be one finding of the check "${check}"`)
   return found[0] as (typeof found)[0]
+}
+
+/** Appends events under leases that end in this number of minutes, or ended that long ago if the number is negative. */
+function appendLeased<Client>(h: Harness<Client>, minutes: number, ...events: EventEnvelope[]) {
+  const rows = events.map((one) => ({ event: one, token: 'gone:0' }))
+  return h.append(rows, { leaseMs: minutes * 60_000 })
 }
 
 export const overview: Theme = {
@@ -203,6 +210,37 @@ export const overview: Theme = {
       assert.equal(level, 'warning')
       assert.match(says, /"order\.placed"/)
       assert.ok(!says.includes('same"'))
+    })
+
+    test('lost leases are a warning with their number and the age of the oldest', async (h) => {
+      for (const [eventType, minutes] of [
+        ['a', 20],
+        ['b', 120],
+        ['c', 45],
+      ] as const) {
+        await appendLeased(h, -minutes, event({ eventType }), event({ eventType, orderingKey: eventType }))
+      }
+      await appendLeased(h, 60, event())
+      const { level, says } = await finding(h, 'stuck leases')
+      assert.equal(level, 'warning')
+      assert.match(says, /^6 events are left by somebody whose lease ran out, up to 2 h ago/)
+    })
+
+    test('a lease that was lost a short time ago is not a finding, because a live instance may take over', async (h) => {
+      await h.store.heartbeat(instance('a'))
+      await appendLeased(h, -1, event(), event({ orderingKey: 'k' }))
+      assert.equal((await finding(h, 'stuck leases')).level, 'ok')
+    })
+
+    test('leases of instances that are gone are a warning with the time until the last one runs out', async (h) => {
+      await h.store.registerStopped(instance('gone'), 'nobody')
+      for (const minutes of [20, 120, 45]) {
+        await appendLeased(h, minutes, event(), event({ orderingKey: String(minutes) }))
+      }
+      const { level, says, advice } = await finding(h, 'stuck leases')
+      assert.equal(level, 'warning')
+      assert.equal(says, '6 events are leased by instances that are gone: "gone" (6).')
+      assert.match(advice ?? '', /the last one in 2 h\./)
     })
 
     test('what is paused is named, and nothing lags that is not due', async (h) => {

@@ -1,8 +1,10 @@
 import assert from 'node:assert/strict'
 import { EventEnvelope } from '../../core/envelope.js'
+import type { ClaimedRow } from '../../store.js'
 import { EVERY_FIELD, ODD_PAYLOADS, ODD_TIMES } from '../odd-values.js'
 import { event } from './fixtures.js'
 import type { Harness } from './harness.js'
+import type { InsertedRow } from './options.js'
 import type { Theme } from './suite.js'
 
 async function comesBackEqual(h: Harness<unknown>, sent: EventEnvelope): Promise<void> {
@@ -13,6 +15,13 @@ async function comesBackEqual(h: Harness<unknown>, sent: EventEnvelope): Promise
   assert.deepStrictEqual(EventEnvelope.fromStored(claimed).toJSON(), sent.toJSON())
   assert.deepStrictEqual(EventEnvelope.fromStored(await h.record(sent.eventId)).toJSON(), sent.toJSON())
 }
+
+type Claims = (h: Harness<unknown>) => Promise<readonly ClaimedRow[]>
+
+const CLAIMS: readonly (readonly [title: string, claim: Claims, columns: InsertedRow])[] = [
+  ['a claim', (h) => h.claim(), {}],
+  ['a claim of ordering keys', (h) => h.claimOrdered(), { ordering_key: 'key' }],
+]
 
 export const roundTrip: Theme = {
   name: 'round trip',
@@ -31,6 +40,30 @@ export const roundTrip: Theme = {
 
     for (const time of ODD_TIMES) {
       test(`the time comes back: ${time}`, (h) => comesBackEqual(h, event({ occurredAt: new Date(time) })))
+    }
+
+    const withoutPayload: Readonly<Record<string, InsertedRow>> = {
+      'whose payload columns are NULL': { payload: null, payload_bytes: null },
+      'that was inserted without payload columns': {},
+      'whose payload columns are NULL although payload_size is 7': { payload: null, payload_size: 7 },
+    }
+    for (const [kind, columns] of Object.entries(withoutPayload)) {
+      for (const [claimed, claim, more] of CLAIMS) {
+        test(
+          `${claimed} returns the payload null for a row ${kind}`,
+          async (h) => {
+            await h.insert({ event_id: 'e-1', ...more, ...columns })
+            const [row] = await claim(h)
+            assert.ok(row)
+            assert.equal(row.invalid, undefined)
+            assert.deepEqual([row.payloadText, row.payloadBytes, row.payloadSize], ['null', null, 4])
+            assert.equal(EventEnvelope.fromStored(row).payload, null)
+            const { payloadText, payloadBytes } = await h.record('e-1')
+            assert.deepEqual([payloadText, payloadBytes], ['null', null])
+          },
+          'insert',
+        )
+      }
     }
 
     test('ids that differ by case, a trailing space or composition are different', async (h) => {
