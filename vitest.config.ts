@@ -1,9 +1,12 @@
 import { defineConfig } from 'vitest/config'
-import { PROJECTS } from './test/projects.js'
+import { ON_ONE_NODE, PROJECTS } from './test/projects.js'
 import { LongestFirst } from './test/support/longest-first.js'
 
 /** Type tests are checked by `tsc` in `npm run check`. Vitest never runs them. */
 const NEVER = ['test/types/**', '**/node_modules/**', 'dist/**']
+
+/** The option --exclude of vitest does not reach the projects. */
+const EXCLUDED = process.env.AFTERCOMMIT_RUN === 'second' ? [...NEVER, ...ON_ONE_NODE] : NEVER
 
 /** Files of these projects share a process, which saves the time to load the modules again per file. */
 const SHARED_PROCESS = ['unit']
@@ -19,7 +22,7 @@ export default defineConfig({
       test: {
         name,
         include: [...include],
-        exclude: [...NEVER, ...exclude],
+        exclude: [...EXCLUDED, ...exclude],
         globalSetup: ['test/support/services.ts'],
         isolate: !SHARED_PROCESS.includes(name),
         testTimeout: 30_000,

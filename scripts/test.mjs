@@ -13,26 +13,13 @@ const total = { passed: 0, failed: 0, skipped: 0 }
 const failures = []
 const suites = new Map()
 const themes = []
-/** What depends on no version of Node, or takes long for the little that it could show on another one. */
-const ON_ONE_NODE = [
-  'src/dispatcher/model.test.ts',
-  'src/outbox/simulation*.test.ts',
-  'test/{docs,faults,field-bugs,interleavings,tooling}/**',
-  'test/acceptance/inbox/kills.test.ts',
-  'test/acceptance/ordering/contention.test.ts',
-  'test/acceptance/relay/**',
-  'src/buses/**',
-  'test/conformance/bus-{memory,redis,nats,rabbitmq}.test.ts',
-  'test/frameworks/examples.test.ts',
-  'test/integrations/{docs,plain,planted-bugs,prisma,mikro-orm}*.test.ts',
-]
 
 if (run(process.execPath, [path.join(root, 'scripts', 'build.mjs')]) === 0) {
   const node24 = findNode24()
   const isTwice = node24 !== undefined && node24 !== process.execPath
-  runSuite(process.execPath, [], isTwice ? 'first' : 'only')
+  runSuite(process.execPath, isTwice ? 'first' : 'only')
   if (node24 === undefined) missNode24()
-  else if (isTwice) runSuite(node24, ON_ONE_NODE, 'second')
+  else if (isTwice) runSuite(node24, 'second')
   if (process.argv.length === 2) runCampaign()
 } else {
   console.error('The build failed: no tests were run.')
@@ -44,7 +31,7 @@ if (failures.length > 0) console.log(`\nFailed:\n${failures.join('\n')}\n`)
 console.log(`${total.passed} passed, ${total.failed} failed, ${total.skipped} skipped`)
 process.exitCode = total.failed > 0 ? 1 : 0
 
-function runSuite(node, without, which) {
+function runSuite(node, which) {
   const { stdout } = spawnSync(node, ['--version'], { encoding: 'utf8' })
   console.log(`\n── Node ${stdout.trim()} ──`)
   const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'aftercommit-test-'))
@@ -52,8 +39,7 @@ function runSuite(node, without, which) {
   const errors = path.join(folder, 'errors.txt')
   const reporters = ['--reporter=default', '--reporter=json', `--outputFile.json=${report}`]
   reporters.push(`--reporter=${path.join(root, 'scripts', 'stray-errors.mjs')}`)
-  const exclude = without.flatMap((files) => ['--exclude', files])
-  const args = [vitest, 'run', ...reporters, ...exclude, ...process.argv.slice(2)]
+  const args = [vitest, 'run', ...reporters, ...process.argv.slice(2)]
   const status = run(node, args, { AFTERCOMMIT_RUN: which, STRAY_ERRORS: errors })
   count(report, status, stdout.trim())
   if (fs.existsSync(errors))

@@ -11,7 +11,7 @@ interface Project {
 /** Suites that run the same cases on several databases. Each project registers the part for its own databases. */
 const ON_SEVERAL_DATABASES = [
   'test/integrations/{drizzle,knex,kysely,mikro-orm,prisma,prisma-own,typeorm}.test.ts',
-  'test/cli/{stores,consume}.test.ts',
+  'test/cli/consume.test.ts',
   'test/docs/doctor.test.ts',
   'test/faults/inputs.test.ts',
   'test/acceptance/secrets/{databases,property}.test.ts',
@@ -21,12 +21,15 @@ const ON_SEVERAL_DATABASES = [
 
 const ON_POSTGRES_AND_SQLITE = ['test/integrations/typeorm-own.test.ts']
 
+const ON_MYSQL_AND_SQLITE = ['test/cli/stores.test.ts']
+
 const MYSQL_FAMILY = [
   'test/{conformance,interleavings}/mysql.test.ts',
   'test/acceptance/mysql/**/*.test.ts',
   'test/acceptance/diagnosis/mysql*.test.ts',
   'test/faults/after-restart.test.ts',
   ...ON_SEVERAL_DATABASES,
+  ...ON_MYSQL_AND_SQLITE,
 ]
 
 const bus = (name: string): Project => ({
@@ -75,6 +78,7 @@ const NAMED = {
       'test/integrations/{drizzle-sqlite,planted-bugs}.test.ts',
       ...ON_SEVERAL_DATABASES,
       ...ON_POSTGRES_AND_SQLITE,
+      ...ON_MYSQL_AND_SQLITE,
     ],
   },
   redis: bus('redis'),
@@ -99,3 +103,17 @@ export const PROJECTS: Readonly<Record<string, Project>> = {
   ...NAMED,
   product: { databases: ['postgres'], include: ['test/**/*.test.ts'], exclude: [...named, ...UNIT] },
 }
+
+/** Files that the second run of `npm test`, on Node 24, leaves out: they depend on no version of Node, or take long. */
+export const ON_ONE_NODE = [
+  'src/dispatcher/model.test.ts',
+  'src/outbox/simulation*.test.ts',
+  'test/{docs,faults,field-bugs,interleavings,tooling}/**',
+  'test/acceptance/inbox/kills.test.ts',
+  'test/acceptance/ordering/contention.test.ts',
+  'test/acceptance/relay/**',
+  'src/buses/**',
+  'test/conformance/bus-{memory,redis,nats,rabbitmq}.test.ts',
+  'test/frameworks/examples.test.ts',
+  'test/integrations/{docs,plain,planted-bugs,prisma,mikro-orm}*.test.ts',
+]

@@ -126,7 +126,9 @@ describe('aftercommit retry', () => {
     await holder.query('select pg_advisory_lock(7)')
     const running = start(['retry', '--type', 'many.things', '--yes'], env)
     await until(async () => {
-      const { rows } = await pool.query(`select 1 from pg_locks where locktype = 'advisory' and not granted`)
+      const { rows } = await pool.query(`
+        select 1 from pg_locks join pg_database d on d.oid = database
+        where locktype = 'advisory' and not granted and d.datname = current_database()`)
       return rows.length > 0
     })
     running.child.kill('SIGINT')

@@ -64,7 +64,7 @@ it('says in one line what is wrong, and never a password', async () => {
     [['list'], 2, /There is no file .*no.such.file\.db/, 'sqlite:no/such/file.db'],
     [['list'], 2, /The database URL is not valid.*%2F/, 'postgres://me:hid/hidden@127.0.0.1:1/x'],
     [['list'], 1, /is not a database\. Is the path right/, 'sqlite:package.json'],
-    [['migrate'], 1, /database.*\. Is the path right/, 'sqlite:no/such/folder/x.db'],
+    [['migrate'], 1, /cannot be opened\. Check that its folder exists/, 'sqlite:no/such/folder/x.db'],
     [['list'], 2, /begins with none of/, 'oracle://me:hidden@127.0.0.1:1/x'],
   ]
   for (const [args, code, line, url = NOWHERE] of [...REFUSALS, ...elsewhere]) {

@@ -18,7 +18,12 @@ it(`a process with a heap of 64 MB drains ${ROWS.toLocaleString('en')} waiting r
     select n::text, 'thing.happened', json_build_object('n', n, 'text', repeat('x', 560))
     from generate_series(1, ${ROWS}) n`)
   await pool.query('analyze outbox_event')
-  const args = ['--max-old-space-size=64', script, JSON.stringify({ url, rows: ROWS })]
+  const args = [
+    '--max-old-space-size=64',
+    '--max-semi-space-size=16',
+    script,
+    JSON.stringify({ url, rows: ROWS }),
+  ]
   const { stdout } = await promisify(execFile)(process.execPath, args, { timeout: 880_000 })
   console.log(`small heap: ${stdout.trim()}`)
   const { handled, peakHeapMb, limitMb } = JSON.parse(stdout)

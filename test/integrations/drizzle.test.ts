@@ -151,11 +151,11 @@ describeOn('mysql', `Drizzle on ${flavor}`, () => {
         options: {
           value: { isolationLevel: 'serializable' },
           expected: 'SERIALIZABLE',
-          read: async (tx) => {
-            await tx.execute(mysql.SETTLE)
-            const [rows] = (await tx.execute(mysql.READ_ISOLATION)) as unknown as [RowDataPacket[]]
-            return String(rows[0]?.level)
-          },
+          read: (tx) =>
+            mysql.readIsolation(async (statement) => {
+              const [rows] = (await tx.execute(statement)) as unknown as [RowDataPacket[]]
+              return rows
+            }),
         },
       }
     },

@@ -142,10 +142,7 @@ describeOn('mysql', `Knex on ${flavor}`, () => {
       options: {
         value: { isolationLevel: 'serializable' },
         expected: 'SERIALIZABLE',
-        read: async (trx) => {
-          await trx.raw(mysql.SETTLE)
-          return String((await trx.raw(mysql.READ_ISOLATION))[0][0]?.level)
-        },
+        read: (trx) => mysql.readIsolation(async (statement) => (await trx.raw(statement))[0]),
       },
     }),
   })

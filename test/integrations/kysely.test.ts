@@ -88,11 +88,10 @@ describeOn('mysql', `Kysely on ${flavor}`, () => {
       options: {
         value: { isolationLevel: 'serializable' },
         expected: 'SERIALIZABLE',
-        read: async (tx) => {
-          await sql.raw(mysql.SETTLE).execute(tx)
-          const { rows } = await sql.raw<{ level: string }>(mysql.READ_ISOLATION).execute(tx)
-          return String(rows[0]?.level)
-        },
+        read: (tx) =>
+          mysql.readIsolation(
+            async (statement) => (await sql.raw<{ level: string }>(statement).execute(tx)).rows,
+          ),
       },
     }),
   })

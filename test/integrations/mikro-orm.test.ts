@@ -86,10 +86,7 @@ describeOn('mysql', `MikroORM on ${flavor}`, () => {
       options: {
         value: { isolationLevel: IsolationLevel.SERIALIZABLE },
         expected: 'SERIALIZABLE',
-        async read(tx: SqlEntityManager) {
-          await tx.execute(onMysql.SETTLE)
-          return (await tx.execute(onMysql.READ_ISOLATION))[0]?.level ?? 'none'
-        },
+        read: (tx: SqlEntityManager) => onMysql.readIsolation((statement) => tx.execute(statement)),
       },
     }),
   })

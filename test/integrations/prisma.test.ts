@@ -97,11 +97,7 @@ describeOn('mysql', `Prisma on ${flavor}`, () => {
       options: {
         value: { isolationLevel: 'Serializable' as const },
         expected: 'SERIALIZABLE',
-        async read(tx: Tx) {
-          await tx.$queryRawUnsafe(onMysql.SETTLE)
-          const [row] = await tx.$queryRawUnsafe<{ level: string }[]>(onMysql.READ_ISOLATION)
-          return row?.level ?? 'none'
-        },
+        read: (tx: Tx) => onMysql.readIsolation((statement) => tx.$queryRawUnsafe(statement)),
       },
     }),
   })

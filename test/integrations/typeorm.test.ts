@@ -83,10 +83,7 @@ describeOn('mysql', `TypeORM on ${flavor}`, () => {
       options: {
         value: 'SERIALIZABLE' as const,
         expected: 'SERIALIZABLE',
-        async read(tx: EntityManager) {
-          await tx.query(onMysql.SETTLE)
-          return (await tx.query(onMysql.READ_ISOLATION))[0]?.level ?? 'none'
-        },
+        read: (tx: EntityManager) => onMysql.readIsolation((statement) => tx.query(statement)),
       },
     }),
   })

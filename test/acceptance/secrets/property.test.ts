@@ -252,8 +252,8 @@ class Run {
     const { url } = this.#place
     for (const command of [['list'], ['show', id], ['retry', id, '--yes'], ['status'], ['doctor']]) {
       for (const args of [command, [...command, '--json']]) {
-        // These two end their process.
-        const isOwnProcess = command[0] === 'status' || command[0] === 'doctor'
+        // These two end their process. And a second copy of SQLite in this process would break the locks of the first.
+        const isOwnProcess = ['status', 'doctor'].includes(command[0] as string) || url.startsWith('sqlite:')
         const { stdout, stderr } = await (isOwnProcess
           ? start([...args, '--database', url]).ended
           : run(args, url))

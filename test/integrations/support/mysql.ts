@@ -1,3 +1,4 @@
+import crypto from 'node:crypto'
 import { once } from 'node:events'
 import net from 'node:net'
 import { createPool, type RowDataPacket } from 'mysql2/promise'
@@ -5,10 +6,21 @@ import { mysqlStore } from '../../../src/stores/mysql/index.js'
 import { freshMysql } from '../../support/mariadb-server.js'
 
 export const BROKEN = 'select * from nowhere_at_all'
-/** What the server shows of its transactions is up to 100 ms old. */
-export const SETTLE = 'select sleep(0.15)'
-export const READ_ISOLATION = `
-select trx_isolation_level as level from information_schema.innodb_trx where trx_mysql_thread_id = connection_id()`
+/**
+ * The isolation level of the open transaction. The server keeps a copy of its list of transactions until nobody has read it
+ * for 100 ms, so the copy may be older than the transaction. The statement looks for itself in the list to know.
+ */
+export async function readIsolation(
+  query: (statement: string) => Promise<readonly { readonly [column: string]: unknown }[]>,
+): Promise<string> {
+  for (;;) {
+    await query('select sleep(0.12 + rand() * 0.2)')
+    const [row] = await query(`
+      select trx_isolation_level as level from information_schema.innodb_trx
+      where trx_mysql_thread_id = connection_id() and trx_query like '%${crypto.randomUUID()}%'`)
+    if (row) return String(row.level)
+  }
+}
 
 /** A database for the ORM, behind a proxy that can cut the line, and a pool of its own for the outbox. */
 export async function mysqlDatabase(server: string) {
