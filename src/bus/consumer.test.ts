@@ -353,6 +353,49 @@ describe('a consumer', () => {
     await stopped(bus, clock)
   })
 
+  it('stops extending the acknowledgement deadline of messages of types without a handler', async () => {
+    const transport = new PaperTransport()
+    const clock = new VirtualClock()
+    const bus = new BrokerBus(transport, busSettingsOf({ ...OPTIONS, clock, takeoverMs: 3_000 }))
+    const finish = gate()
+    bus.subscribe('order.placed', { name: 'work', handle: () => finish.opened })
+    await bus.start()
+    const deliver = (init: EnvelopeInit) =>
+      transport.deliver(messageOf(EventEnvelope.create(init), undefined))
+    const others = [
+      deliver({ eventType: 'order.paid' }),
+      deliver({ eventType: 'order.paid', orderingKey: 'k' }),
+      deliver({ eventType: 'order.placed.late' }),
+    ]
+    const handled = deliver({ eventType: 'order.placed', orderingKey: 'k' })
+    await turns(20)
+    expect(transport.acked.flat()).toEqual(others)
+    await clock.advance(3_000)
+    expect(transport.extended).toEqual([[handled], [handled], [handled]])
+    finish.open()
+    await stopped(bus, clock)
+    expect(transport.released).toEqual([])
+  })
+
+  it('stops extending the acknowledgement deadline of messages that were dead-lettered', async () => {
+    const Numbered = defineEvent('numbered', { schema: z.number() })
+    const { transport, deliver, clock, bus } = await world(
+      () => {
+        throw new Error('no')
+      },
+      { events: [Numbered], takeoverMs: 3_000 },
+    )
+    deliver({ eventType: 'numbered', payload: 'not a number' })
+    deliver({}, 99)
+    deliver()
+    await clock.advance(10_000)
+    expect(transport.buried).toHaveLength(3)
+    transport.extended.length = 0
+    await clock.advance(10_000)
+    expect(transport.extended).toEqual([])
+    await stopped(bus, clock)
+  })
+
   it('gives back on a stop what waits, and what does not end in time', async () => {
     const never = gate()
     const { transport, deliver, calls, clock, bus } = await world(() => never.opened, {

@@ -310,6 +310,41 @@ describe('Settler: a database that cannot be reached', () => {
     }
   })
 
+  it('writes later outcomes in full batches after a batch was repeated or split', async () => {
+    for (const failures of [1, 2, 3, 4, 5, 9]) {
+      const { add, clock, batches, outcomes } = world((_, call) => {
+        if (call < failures) throw new Error('down')
+      })
+      add(0, 16)
+      await clock.advance(60_000)
+      expect(outcomes).toHaveLength(16)
+      const before = batches.length
+      add(16, 1_116)
+      await clock.advance(5)
+      add(1_116, 1_126)
+      await clock.advance(5)
+      expect(batches.slice(before).map((batch) => batch.length)).toEqual([1_000, 100, 10])
+      expect(clock.timerCount).toBe(0)
+    }
+  })
+
+  it('repeats a later batch in one statement although an earlier batch was split', async () => {
+    let failures = 5
+    const { add, clock, batches } = world(() => {
+      if (failures-- > 0) throw new Error('down')
+    })
+    add(0, 4)
+    await clock.advance(60_000)
+    const before = batches.length
+    expect(before).toBeGreaterThan(1)
+    failures = 1
+    add(4, 24)
+    await clock.advance(5)
+    add(24, 44)
+    await clock.advance(60)
+    expect(batches.slice(before).map((batch) => batch.length)).toEqual([20, 20])
+  })
+
   it('writes all the others within a lease when one outcome can never be written', async () => {
     const { add, clock, outcomes } = world((batch) => {
       if (batch.includes('e50')) throw new Error('invalid text')

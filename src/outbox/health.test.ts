@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { stopped, turns, world } from '../../test/support/machinery-world.js'
+import { gate } from '../../test/support/until.js'
 import { InMemoryEventBus } from '../buses/memory.js'
 import { BrokerUnavailableError, InvalidSettingError } from '../core/errors.js'
 import { memoryStore } from '../stores/memory/index.js'
@@ -180,6 +181,61 @@ describe('health', () => {
     await clock.advance(1_000)
     await stopped(outbox, clock)
     expect((await outbox.health()).waitingRelays).toEqual([])
+  })
+
+  it('does not name a relay whose first batch is not confirmed yet as long as the broker has not failed', async () => {
+    const { outbox, clock } = world()
+    const confirm = gate()
+    let sends = 0
+    const bus = Object.assign(new InMemoryEventBus(), {
+      send: async (events: readonly unknown[]) => {
+        sends++
+        await confirm.opened
+        return events.map(() => null)
+      },
+      check: async () => {},
+    })
+    outbox.relay(bus)
+    await outbox.start()
+    expect((await outbox.health()).waitingRelays).toEqual([])
+    await outbox.enqueue({ type: 'a' })
+    await clock.advance(10_000)
+    expect(sends).toBe(1)
+    expect(await outbox.health()).toMatchObject({ ok: true, waitingRelays: [], problems: [] })
+    confirm.open()
+    await clock.advance(1_000)
+    expect(await outbox.health()).toMatchObject({ ok: true, waitingRelays: [] })
+    await stopped(outbox, clock)
+  })
+
+  it('names a relay without a gap from its first failed batch until a batch is confirmed', async () => {
+    const { outbox, clock } = world()
+    const confirm = gate()
+    let isDown = true
+    const bus = Object.assign(new InMemoryEventBus(), {
+      send: async (events: readonly unknown[]) => {
+        if (isDown) return events.map(() => new BrokerUnavailableError('Paper', 'is away'))
+        await confirm.opened
+        return events.map(() => null)
+      },
+      check: async () => {
+        if (isDown) throw new Error('away')
+      },
+    })
+    outbox.relay(bus)
+    await outbox.start()
+    await outbox.enqueue({ type: 'a' })
+    await clock.advance(5_000)
+    isDown = false
+    await clock.advance(10_000)
+    // The broker answers, and has not confirmed the batch.
+    const [relay] = (await outbox.health()).waitingRelays
+    expect(relay?.sinceMs).toBeGreaterThan(14_000)
+    expect(relay?.sinceMs).toBeLessThanOrEqual(15_000)
+    confirm.open()
+    await clock.advance(0)
+    expect(await outbox.health()).toMatchObject({ ok: true, waitingRelays: [] })
+    await stopped(outbox, clock)
   })
 
   it('does not name a relay whose broker is back, when others have sent what had waited for it', async () => {

@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest'
 import { cpuTimeMs } from '../../../test/support/cpu-time.js'
 import { AftercommitError, CommitUnknownError, TransactionEndedError } from '../../core/errors.js'
-import type { AppendRow, ClaimRequest, OrderedClaimRequest } from '../../store.js'
-import { ANY, done, event, gate, NONE } from '../../testing/store-conformance/fixtures.js'
+import type { AppendRow, Claim, ClaimRequest, OrderedClaimRequest } from '../../store.js'
+import { ANY, dead, done, event, gate, NONE } from '../../testing/store-conformance/fixtures.js'
 import { VirtualClock } from '../../testing/virtual-clock.js'
 import { type MemoryClient, type MemoryStore, memoryStore } from './index.js'
 
@@ -197,6 +197,40 @@ describe('memoryStore: ordering keys', () => {
     const second = await claimOrdered(store, { accept: ANY, afterKey: 'key 0999' })
     expect(second.rows.map((row) => row.orderingKey)).toEqual(['key 1000'])
     expect(second.afterKey).toBeNull()
+  })
+
+  it.each([
+    [
+      'are done and deleted',
+      (store: MemoryStore, rows: readonly Claim[]) => store.settleIfLeased(rows.map(done), false),
+    ],
+    [
+      'are done and kept',
+      (store: MemoryStore, rows: readonly Claim[]) => store.settleIfLeased(rows.map(done), true),
+    ],
+    [
+      'are dead and discarded',
+      async (store: MemoryStore, rows: readonly Claim[]) => {
+        await store.settleIfLeased(
+          rows.map((row) => dead(row, { halts: true })),
+          false,
+        )
+        await store.discardDead({ eventIds: rows.map(({ eventId }) => eventId) })
+      },
+    ],
+  ])('forgets an ordering key when all of its events %s', async (_, end) => {
+    const store = memoryStore()
+    await append(store, ...Array.from({ length: 1_200 }, (_, index) => keyed(`key ${index}`)))
+    for (let afterKey: string | null = ''; afterKey !== null; ) {
+      const result = await claimOrdered(store, { afterKey })
+      await end(store, result.rows)
+      afterKey = result.afterKey
+    }
+    await append(store, keyed('last key'))
+    // One claim looks at 1,000 keys.
+    const { rows, afterKey } = await claimOrdered(store)
+    expect(rows.map((row) => row.orderingKey)).toEqual(['last key'])
+    expect(afterKey).toBeNull()
   })
 
   it('tells exactly how long the first one waits', async () => {
