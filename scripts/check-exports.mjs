@@ -6,8 +6,8 @@ import fs from 'node:fs'
 import path from 'node:path'
 import { pathToFileURL } from 'node:url'
 
-const DOORS = /^((?:stores|buses)\/[^/]+|testing|inbox|dashboard)\/index\.ts$/
-const LINE_LIMIT = 400
+const DOORS = /^((?:stores|buses)\/[^/]+|testing|inbox)\/index\.ts$/
+export const LINE_LIMIT = 600
 
 /** @returns {{ problems: string[], warnings: string[] }} */
 export function checkExports(root) {

@@ -108,7 +108,7 @@ export const DURATIONS: Readonly<Record<DurationName, MetricNames>> = {
   settle_ms: named(
     'aftercommit.settle.duration',
     'aftercommit_settle_duration_seconds',
-    'Time of one statement that writes outcomes, for up to 500 events.',
+    'Time of one statement that writes outcomes, for up to 1,000 events.',
     's',
   ),
 }
