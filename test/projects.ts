@@ -27,7 +27,7 @@ const MYSQL_FAMILY = [
   'test/{conformance,interleavings}/mysql.test.ts',
   'test/acceptance/mysql/**/*.test.ts',
   'test/acceptance/diagnosis/mysql*.test.ts',
-  'test/faults/after-restart.test.ts',
+  'test/faults/{after-restart,wire}.test.ts',
   ...ON_SEVERAL_DATABASES,
   ...ON_MYSQL_AND_SQLITE,
 ]

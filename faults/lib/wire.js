@@ -57,7 +57,7 @@ function mysqlReader() {
       for (const frame of take(chunk)) {
         // Every command starts to count anew; what belongs to the login does not.
         if (frame[3] !== 0) continue
-        if (frame[4] === QUERY) found.push(frame.toString('utf8', 5))
+        if (frame[4] === QUERY) found.push(frame.toString('utf8', hasNoAttributes(frame) ? 7 : 5))
         if (frame[4] === PREPARE) preparing = frame.toString('utf8', 5)
         if (frame[4] === EXECUTE) found.push(prepared.get(frame.readUInt32LE(5)) ?? '')
       }
@@ -71,6 +71,14 @@ function mysqlReader() {
       preparing = null
     },
   }
+}
+
+/**
+ * Whether the count of query attributes precedes the text: zero attributes in one set. mysql2 sends the count to servers with
+ * CLIENT_QUERY_ATTRIBUTES, which are MySQL 8.0.23 and newer. MariaDB gets the text alone.
+ */
+function hasNoAttributes(frame) {
+  return frame[5] === 0 && frame[6] === 1
 }
 
 function mysqlSize(rest) {
