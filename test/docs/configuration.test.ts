@@ -3,30 +3,32 @@ import path from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { CLI_VARIABLES } from '../../src/cli/checks.js'
 import { InvalidSettingError } from '../../src/core/errors.js'
-import { ENVIRONMENT } from '../../src/outbox/environment.js'
+import { ENVIRONMENT, optionsFromEnv } from '../../src/outbox/environment.js'
 import { type OutboxOptions, type Settings, settingsOf } from '../../src/outbox/settings.js'
 import { memoryStore } from '../../src/stores/memory/index.js'
+import { commentedDefaults } from './options.js'
+import { differing, findIn, numberOf, tableOf } from './pages.js'
 import { ROOT } from './snippets.js'
 
 interface Row {
+  readonly place: string
   readonly setting: string
   readonly variable: string
   readonly default: string
+  readonly range: string
 }
+
+const PAGE = 'docs/configuration.md'
 
 /** The rows of the table in docs/configuration.md. */
 function documented(): Row[] {
-  const text = fs.readFileSync(path.join(ROOT, 'docs/configuration.md'), 'utf8')
-  const table = text.slice(text.indexOf('| Setting |')).split('\n\n')[0] as string
-  const rows = table.split('\n').slice(2)
-  return rows.map((row) => {
-    const [setting = '', variable = '', preset = ''] = row
-      .split('|')
-      .slice(1, -1)
-      .map((cell) => cell.trim())
-    const plain = (cell: string) => cell.replaceAll('`', '')
-    return { setting: plain(setting), variable: plain(variable), default: preset }
-  })
+  return tableOf(PAGE, '| Setting |').map(({ place, cells }) => ({
+    place,
+    setting: cells.Setting ?? '',
+    variable: cells.Variable ?? '',
+    default: cells.Default ?? '',
+    range: cells.Range ?? '',
+  }))
 }
 
 /** What the code calls settings, as it says itself when it refuses one. */
@@ -92,7 +94,73 @@ describe('the table of settings in docs/configuration.md', () => {
   })
 
   it.each(numbers)('gives the default of %s', (setting, row) => {
-    expect(row.default.replaceAll("'", '')).toBe(String(settings[nameOf(setting)]))
+    expect(
+      differing([
+        {
+          place: row.place,
+          says: row.default.replaceAll("'", ''),
+          code: String(settings[nameOf(setting)]),
+          what: `the default of ${setting}`,
+        },
+      ]),
+    ).toEqual([])
+  })
+
+  const ranges = [...table.values()].filter(({ variable }) => variable !== '')
+
+  it.each(ranges)('gives the range of $setting and of $variable', ({ place, setting, variable, range }) => {
+    const [group = '', name = ''] = setting.split('.')
+    const takes = (value: unknown) => accepts(() => settingsOf(optionsWith(group, name, value)))
+    const reads = (text: string) => accepts(() => optionsFromEnv({ [variable]: text }))
+    const words = [...range.matchAll(/'(\w+)'/g)].map((match) => String(match[1]))
+    const least = Number(/^(\d+) or more$/.exec(range)?.[1])
+    const unit = variable.endsWith('_DAYS') ? 24 * 3_600_000 : 1
+    const inside = words.length > 0 ? words : [least]
+    const outside = words.length > 0 ? ['other', ''] : [least - 1, least + 0.5]
+    expect(Number.isNaN(least) && words.length === 0, `${place} has no range for ${setting}`).toBe(false)
+    for (const value of inside) {
+      // The setting has milliseconds, of which one is the least; the variable has days.
+      expect(
+        takes(typeof value === 'number' && unit > 1 ? value * unit : value),
+        `${place} allows ${value}`,
+      ).toBe(true)
+      expect(reads(String(value)), `${place} allows ${variable}=${value}`).toBe(true)
+    }
+    for (const value of outside) {
+      expect(takes(value), `${place} excludes ${value} for ${setting}`).toBe(false)
+      if (value !== '') expect(reads(String(value)), `${place} excludes ${variable}=${value}`).toBe(false)
+    }
+    if (words.length > 0) expect(ENVIRONMENT[variable]?.takes, place).toEqual(words)
+  })
+
+  it('gives the largest number', () => {
+    const [limit] = findIn(PAGE, /whole numbers up to ([\d,]*\d)/g)
+    const { leaseMs } = settingsOf({ store: memoryStore(), poller: { leaseMs: Number.MAX_SAFE_INTEGER } })
+    const place = limit?.place ?? PAGE
+    expect(
+      differing([
+        { place, says: numberOf(limit?.groups[1] ?? ''), code: leaseMs, what: 'the largest number' },
+      ]),
+    ).toEqual([])
+  })
+
+  it('agrees with the doc comments of the settings', () => {
+    const comments = commentedDefaults('src/outbox/settings.ts')
+    const pairs = numbers.flatMap(([setting, row]) => {
+      const commented = comments.get(setting.split('.').at(-1) as string)
+      const says = commented && inUnits(commented.text)
+      if (!commented || says === undefined) return []
+      return [
+        {
+          place: commented.place,
+          says,
+          code: row.default.replaceAll("'", ''),
+          what: `${setting} in ${row.place}`,
+        },
+      ]
+    })
+    expect(pairs.length).toBeGreaterThan(12)
+    expect(differing(pairs)).toEqual([])
   })
 
   it('gives the default of everything that has a variable', () => {
@@ -114,6 +182,28 @@ describe('the table of settings in docs/configuration.md', () => {
     expect(Math.max(...longest)).toBeLessThanOrEqual(max * 1.5)
   })
 })
+
+function optionsWith(group: string, name: string, value: unknown): OutboxOptions<unknown> {
+  return { store: memoryStore(), [group]: { [name]: value } } as unknown as OutboxOptions<unknown>
+}
+
+function accepts(call: () => unknown): boolean {
+  try {
+    call()
+    return true
+  } catch (error) {
+    if (error instanceof InvalidSettingError) return false
+    throw error
+  }
+}
+
+/** `1,000`, `64 MiB`, `7 days` or `dead` as the table writes it. */
+function inUnits(text: string): string | undefined {
+  const [, amount = '', unit = ''] = /^([\d,]+)(?: (MiB|hours|days))?$/.exec(text) ?? []
+  if (amount === '') return /^\w+$/.test(text) ? text : undefined
+  const units: Readonly<Record<string, number>> = { MiB: 1_048_576, hours: 3_600_000, days: 24 * 3_600_000 }
+  return String(numberOf(amount) * (units[unit] ?? 1))
+}
 
 /** What the effective settings call it. */
 function nameOf(setting: string): keyof Settings {
