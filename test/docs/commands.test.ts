@@ -24,7 +24,9 @@ function wordsOf(line: string): string[] {
 }
 
 const optionsIn = (words: readonly string[]) =>
-  words.filter((word) => /^--?[a-z]/.test(word)).map((word) => word.split('=')[0] as string)
+  words
+    .filter((word) => /^--?[a-z]/.test(word) && word !== '--help')
+    .map((word) => word.split('=')[0] as string)
 
 /** Command lines in blocks and in backticks, from the word behind `start` on. */
 function callsOf(start: string): { place: string; words: string[] }[] {
