@@ -389,7 +389,9 @@ async function handle(table: ForeignTable, consumer: Consumer): Promise<Map<stri
   await until('every row is done or dead', async () => (await table.rows()).every(isSettled), 40_000).catch(
     async (error) => {
       const left = (await table.rows()).filter((row) => !isSettled(row))
-      throw new Error(`${error.message}: ${JSON.stringify(left.slice(0, 5)).slice(0, 1_000)}`)
+      const warnings = log.lines('warn').filter(({ msg }) => msg !== 'handler failed')
+      const shown = [left.slice(0, 5), warnings.slice(0, 3)].map((one) => JSON.stringify(one).slice(0, 1_000))
+      throw new Error(`${error.message}: ${shown.join(' ')}`)
     },
   )
   await outbox.stop()

@@ -1,6 +1,6 @@
 import { utf8Length } from '../../core/payload-limits.js'
 import { CUT_NAME_LENGTH, MAX_COLUMN_BYTES, MAX_NAME_BYTES, tooLarge } from '../../core/row-limits.js'
-import { checkedRow, type StoredEvent } from '../../core/stored-event.js'
+import { checkedRow, readableRow, type StoredEvent } from '../../core/stored-event.js'
 import type { ClaimedRow, EventRecord, EventStatusName } from '../../store.js'
 import type { SortedList } from './sorted-list.js'
 
@@ -48,18 +48,27 @@ export function sizeOf({ event }: Row): number {
 export function toClaimed(row: Row, token: string, suspect: boolean): ClaimedRow {
   const { seq, attempts, handledBy } = row
   const { event, invalid } = loaded(row.event)
-  const claimed = { ...event, seq, attempts, handledBy, token, suspect, bytes: sizeOf(row), invalid }
+  const payloadText =
+    event.payloadText ?? (event.payloadBytes === null && invalid === undefined ? 'null' : null)
+  const claimed = {
+    ...event,
+    payloadText,
+    seq,
+    attempts,
+    handledBy,
+    token,
+    suspect,
+    bytes: sizeOf(row),
+    invalid,
+  }
   return checkedRow<ClaimedRow>(claimed, true)
 }
 
 export function toRecord(row: Row): EventRecord {
   const { seq, status, attempts, handledBy, failures, lastError, lockedBy } = row
   return {
-    ...loaded(row.event).event,
-    seq,
+    ...readableRow({ ...loaded(row.event).event, seq, attempts, handledBy }),
     status,
-    attempts,
-    handledBy,
     failures,
     lastError,
     lockedBy,

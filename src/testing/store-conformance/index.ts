@@ -7,6 +7,7 @@ import { filters } from './filters.js'
 import { inbox } from './inbox.js'
 import { inspect } from './inspect.js'
 import { interleavings } from './interleavings.js'
+import { invalidRows } from './invalid-rows.js'
 import { largeClaims } from './large-claims.js'
 import type { StoreConformanceOptions } from './options.js'
 import { ordering } from './ordering.js'
@@ -44,6 +45,7 @@ const THEMES: readonly Theme[] = [
   claim,
   largeClaims,
   storedSizes,
+  invalidRows,
   filters,
   suspects,
   settle,

@@ -59,6 +59,6 @@ describe.each(sqliteDrivers())('SQLite by $name: rows of other writers', ({ open
   })
 
   it.each(fuzzSeeds())('harm nobody else whatever they hold (seed %i)', { timeout: 60_000 }, async (seed) => {
-    await survivesRandomRows(newTable(), seed, 300)
+    await survivesRandomRows(newTable(), seed, 150)
   })
 })

@@ -77,7 +77,7 @@ describe.each(Object.entries(servers))('rows of other writers (%s PostgreSQL)', 
     'harm nobody else whatever they hold (seed %i)',
     { timeout: 60_000 },
     async (seed) => {
-      await survivesRandomRows(await newTable(), seed, 300)
+      await survivesRandomRows(await newTable(), seed, 150)
     },
   )
 })
