@@ -73,6 +73,7 @@ export function refusals() {
       deep: payload(tooDeep),
       number: payload('1e400'),
       digits: payload('9007199254740993'),
+      negativeZero: payload('-0'),
       unclean: payload('"\\u0000"'),
     },
   }

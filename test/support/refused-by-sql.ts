@@ -112,6 +112,14 @@ export const ACCEPTED: Readonly<Record<string, SqlEvent>> = {
     event_type: 'a',
     headers: '{"n": "a\\n\\u0001\\"b\\\\", "__proto__": "x"}',
   },
+  'a header of 65,535 escaped characters': {
+    event_type: 'a',
+    headers: JSON.stringify({ n: '\u0001'.repeat(65_535) }),
+  },
+  'thousands of headers with escaped characters': {
+    event_type: 'a',
+    headers: JSON.stringify(Object.fromEntries(Array.from({ length: 6_000 }, (_, n) => [`h${n}`, '"\\\n']))),
+  },
   'headers that are null': { event_type: 'a', headers: 'null' },
   'headers without a name': { event_type: 'a', headers: '{}' },
   'metadata that are null': { event_type: 'a', metadata: 'null' },
@@ -125,6 +133,10 @@ export const ACCEPTED: Readonly<Record<string, SqlEvent>> = {
     payload: JSON.stringify({ '[[1e400': `${'['.repeat(500)} \\" 1e999 12345678901234567890`, e: '1e-999' }),
   },
   'a payload of 1 MiB': { event_type: 'a', payload: JSON.stringify('x'.repeat(1_048_574)) },
+  'thousands of numbers and literals': {
+    event_type: 'a',
+    payload: JSON.stringify(Array.from({ length: 5_000 }, (_, n) => [n / 7, -n, true, null])),
+  },
   'the largest and the smallest double': {
     event_type: 'a',
     payload:

@@ -4,6 +4,7 @@ import type { Migration } from '../../store.js'
 import { SQL_MODE } from './connections.js'
 import { type CorePool, connectionOf, ignore, isMissing, isServerError, type Query, send } from './driver.js'
 import type { Names } from './names.js'
+import { publishProcedure } from './procedure.js'
 
 /**
  * Compared byte by byte, trailing spaces too: MySQL and MariaDB have such a collation each, by another name, and each
@@ -117,8 +118,14 @@ ${recorded(names, 1, 'events, instances, pauses and inbox')}`,
     {
       version: 2,
       name: 'publishing by SQL',
-      sql: `${publishProcedure(names)}
+      sql: `${firstPublishProcedure(names)}
 ${recorded(names, 2, 'publishing by SQL')}`,
+    },
+    {
+      version: 3,
+      name: 'publishing by SQL with the checks of publish()',
+      sql: `${publishProcedure(names, EXACT)}
+${recorded(names, 3, 'publishing by SQL with the checks of publish()')}`,
     },
   ]
 }
@@ -129,7 +136,7 @@ function recorded(names: Names, version: number, name: string): string {
 }
 
 /** For writers in any language, triggers and scripts. One statement is its body, so that no DELIMITER is needed. */
-function publishProcedure({ publish, events }: Names): string {
+function firstPublishProcedure({ publish, events }: Names): string {
   const name = (length: number) => `varchar(${length}) ${EXACT}`
   return `
 create procedure if not exists ${publish}(
@@ -184,7 +191,14 @@ export async function migrate(pool: CorePool, names: Names): Promise<readonly nu
     const missing = await pendingMigrations(query, names)
     // The application's mode may change the syntax (ORACLE of MariaDB), and a procedure keeps the mode it was created in.
     await query(`set @aftercommit_mode = @@session.sql_mode, session sql_mode = '${SQL_MODE}'`)
-    for (const migration of missing) await apply(query, migration)
+    const refused: unknown[] = []
+    for (const migration of missing) {
+      await apply(query, migration).catch((error) => {
+        if (!isRefusedRoutine(migration, error)) throw error
+        refused.push(error)
+      })
+    }
+    if (refused.length > 0) throw routineRefused(refused[0])
     await query('set session sql_mode = @aftercommit_mode')
     await query(`do release_lock(${lock})`, [names.events])
     connection.release?.()
@@ -198,20 +212,26 @@ export async function migrate(pool: CorePool, names: Names): Promise<readonly nu
   }
 }
 
+/** Migrations that create the procedure. */
+const ROUTINES = [2, 3]
 const REFUSED = [1044, 1142, 1227, 1370, 1419]
 
 async function apply(query: Query, migration: Migration): Promise<void> {
-  try {
-    for (const sql of statementsOf(migration.sql)) await query(sql)
-    await query('COMMIT')
-  } catch (error) {
-    if (migration.version !== 2 || !isServerError(error) || !REFUSED.includes(error.errno)) throw error
-    throw new AftercommitError(
-      'MIGRATION_REFUSED',
-      'The procedure for publishing by SQL was refused: the user needs the right CREATE ROUTINE. Everything else is in place.',
-      { cause: error },
-    )
-  }
+  for (const sql of statementsOf(migration.sql)) await query(sql)
+  await query('COMMIT')
+}
+
+/** The user lacks the right to create the procedure. Other migrations do not need it. */
+function isRefusedRoutine({ version }: Migration, error: unknown): boolean {
+  return ROUTINES.includes(version) && isServerError(error) && REFUSED.includes(error.errno)
+}
+
+function routineRefused(cause: unknown): AftercommitError {
+  return new AftercommitError(
+    'MIGRATION_REFUSED',
+    'The procedure for publishing by SQL was refused: the user needs the right CREATE ROUTINE. Everything else is in place.',
+    { cause },
+  )
 }
 
 /** What migrate() would apply; all of them when nothing is there yet. */

@@ -20,22 +20,19 @@ function insert(pool: Pool, row: object) {
 
 /** Writers without strict mode, which can write zero dates. */
 async function newTable(): Promise<ForeignTable> {
-  const pool = poolOn(await freshUrl())
+  const url = await freshUrl()
+  const pool = poolOn(url)
+  const writer = poolOn(url, { connectionLimit: 1 })
+  await writer.query(`set session sql_mode = ''`)
   const insert = async (columns: Columns) => {
     const values = Object.values(columns).map((value) =>
       value instanceof Uint8Array ? Buffer.from(value) : value,
     )
     const names = Object.keys(columns)
-    const connection = await pool.getConnection()
-    try {
-      await connection.query(`set session sql_mode = ''`)
-      await connection.query(
-        `insert into outbox_event (${names.join(', ')}) values (${names.map(() => '?').join(', ')})`,
-        values,
-      )
-    } finally {
-      connection.destroy()
-    }
+    await writer.query(
+      `insert into outbox_event (${names.join(', ')}) values (${names.map(() => '?').join(', ')})`,
+      values,
+    )
   }
   const sql = 'select event_id eventId, status, attempts, last_error lastError from outbox_event order by seq'
   return {
@@ -66,7 +63,7 @@ onMysql('rows of other writers', () => {
   })
 
   it.each(fuzzSeeds())('harm nobody else whatever they hold (seed %i)', { timeout: 60_000 }, async (seed) => {
-    await survivesRandomRows(await newTable(), seed, 200)
+    await survivesRandomRows(await newTable(), seed, 150)
   })
 
   it('are refused by the table when they break a limit, and the constraint says which', async () => {
@@ -94,15 +91,15 @@ onMysql('rows of other writers', () => {
         headers,
         metadata,
       ])
-    for (const text of ['[1]', '5', 'null', '"x"', '{oops', '']) {
-      await expect(call(text, null), text).rejects.toThrow(/headers_are_no_object/)
-      await expect(call('{}', text), text).rejects.toThrow(/metadata_is_no_object/)
+    for (const text of ['[1]', '5', '"x"', '{oops', '']) {
+      await expect(call(text, null), text).rejects.toThrow(/headers of event "x": they must be an object/)
+      await expect(call('{}', text), text).rejects.toThrow(/metadata: it must be an object/)
     }
     await call('{"a": "b"}', '{}')
     const long = `call outbox_publish('x', '1', null, null, ?, null, null, ?, null, null, null)`
-    await expect(pool.query(long, ['x'.repeat(65), 1])).rejects.toThrow(/event_id_is_too_long/)
-    await expect(pool.query(long, ['', 1])).rejects.toThrow(/event_id_is_empty/)
-    await expect(pool.query(long, ['x', 0])).rejects.toThrow(/version_is_below_1/)
+    await expect(pool.query(long, ['x'.repeat(65), 1])).rejects.toThrow(/event id: it is longer than 64/)
+    await expect(pool.query(long, ['', 1])).rejects.toThrow(/event id: it is empty/)
+    await expect(pool.query(long, ['x', 0])).rejects.toThrow(/version of event "x": it must be an integer/)
     expect(await rowsOf(pool)).toHaveLength(1)
   })
 

@@ -330,7 +330,7 @@ onMysql('a pool', () => {
     expect(await outbox.store.pruneDone(0, 10)).toBe(0)
     expect(await outbox.deadLetters.list()).toEqual([])
     const store = mysqlStore(pool, { table: 'shop_event' })
-    expect(await store.migrate()).toEqual([1, 2])
+    expect(await store.migrate()).toEqual([1, 2, 3])
     expect(await mysqlStore(poolOn(url), { table: 'shop_event' }).pendingMigrations()).toEqual([])
   })
 
