@@ -1,4 +1,4 @@
-import { isAllPaused, type TypeFilter } from '../../store.js'
+import type { TypeFilter } from '../../store.js'
 import type { Param } from './driver.js'
 
 /** A condition on a row, and the parameters of its question marks in their order. */
@@ -17,7 +17,6 @@ const ALWAYS: Condition = { sql: 'true', params: [] }
  */
 export function accepts(filter: TypeFilter): Condition {
   const excepted = filter.except ?? []
-  if (isAllPaused(filter)) return NEVER
   if (excepted.length === 0) return knows(filter)
   const rest = knows(filter)
   return {

@@ -1,4 +1,4 @@
-import { isAllPaused, type TypeFilter } from '../../store.js'
+import type { TypeFilter } from '../../store.js'
 import type { Param } from './driver.js'
 
 /** In the place of the version that all names share: every name is accepted; or they share none. */
@@ -26,12 +26,10 @@ export const acceptsNames = (n: number) =>
 const SEPARATOR = '\x1e'
 /** Between an aggregate type and an event type. */
 const BOUND = '\x1f'
-const NOTHING: TypeFilter = { names: [], versions: [], prefixes: [] }
 
 /** A paused type is a name of which no version is accepted; the first of equal names counts, before any prefix. */
 export function filterParams(filter: TypeFilter): Param[] {
   if (!filter.except || filter.except.length === 0) return knownParams(filter)
-  if (isAllPaused(filter)) return knownParams(NOTHING)
   // What separates the names cannot be part of one.
   const paused = filter.except.filter((type) => !type.includes(SEPARATOR))
   return knownParams({

@@ -1,4 +1,4 @@
-import { isAllPaused, type TypeFilter } from '../../store.js'
+import type { TypeFilter } from '../../store.js'
 import type { Params } from './driver.js'
 
 /** Between an aggregate type and an event type. */
@@ -25,7 +25,6 @@ export const ACCEPTED = `e.version + 0 <= coalesce(a.newest,
 
 /** A paused type is a name of which no version is accepted, before any prefix. */
 export function filterParams(filter: TypeFilter): Params {
-  if (isAllPaused(filter)) return paramsOf(new Map(), [])
   const newest = newestOf(filter)
   for (const type of filter.except ?? []) newest.set(type, -1)
   return paramsOf(newest, filter.prefixes)

@@ -2,7 +2,14 @@ import fs from 'node:fs'
 import { AftercommitError, InvalidSettingError } from '../../core/errors.js'
 import { originalMessageOf } from '../../core/redact.js'
 import type { TransactionSession } from '../../transaction.js'
-import { type Connection, canLock, connectionOf, isBusy, type SqliteDatabase } from './driver.js'
+import {
+  type Connection,
+  canLock,
+  connectionOf,
+  isBusy,
+  isInTransaction,
+  type SqliteDatabase,
+} from './driver.js'
 import { cannotOpen } from './errors.js'
 import { hasNoSharedMemory, openedExclusively, reasonOfLock, reasonOfOpen } from './modes.js'
 import { patiently, type Reason } from './patience.js'
@@ -211,6 +218,7 @@ function checkClient(client: SqliteDatabase): void {
       'must return a connection of better-sqlite3, libsql or node:sqlite (DatabaseSync), and no promise of one',
     )
   }
+  isInTransaction(client)
   if (used.has(client)) {
     throw new InvalidSettingError('open', 'must open another connection each time, since the store closes it')
   }

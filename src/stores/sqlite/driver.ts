@@ -1,4 +1,5 @@
-import { originalMessageOf, redactDriverError } from '../../core/redact.js'
+import { AftercommitError } from '../../core/errors.js'
+import { redactDriverError } from '../../core/redact.js'
 import { causesOf, read } from '../../core/unknown.js'
 
 /** The part of a prepared statement that is used, of better-sqlite3, libsql and node:sqlite alike. */
@@ -91,26 +92,7 @@ export class Connection<Client extends SqliteDatabase = SqliteDatabase> {
   }
 
   get inTransaction(): boolean {
-    if (!this.isOpen) return false
-    const { inTransaction, isTransaction } = this.client as {
-      inTransaction?: unknown
-      isTransaction?: unknown
-    }
-    if (typeof inTransaction === 'boolean') return inTransaction
-    if (typeof isTransaction === 'boolean') return isTransaction
-    return this.#probeTransaction()
-  }
-
-  /** A second BEGIN is refused and changes nothing; a first one takes no lock and is taken back. */
-  #probeTransaction(): boolean {
-    try {
-      this.exec('BEGIN')
-    } catch (error) {
-      if (/within a transaction/.test(originalMessageOf(error))) return true
-      throw error
-    }
-    this.exec('ROLLBACK')
-    return false
+    return this.isOpen && isInTransaction(this.client)
   }
 
   /** libsql keeps a connection open for as long as one of its statements is known to anybody. */
@@ -136,6 +118,17 @@ export class Connection<Client extends SqliteDatabase = SqliteDatabase> {
     statement.setAllowBareNamedParameters?.(true)
     return statement
   }
+}
+
+/** Throws if the driver does not report whether a transaction is open. */
+export function isInTransaction(client: SqliteDatabase): boolean {
+  const { inTransaction, isTransaction } = client as { inTransaction?: unknown; isTransaction?: unknown }
+  const isInside = inTransaction ?? isTransaction
+  if (typeof isInside === 'boolean') return isInside
+  throw new AftercommitError(
+    'UNSUPPORTED',
+    'This SQLite driver does not report whether a transaction is open. Use better-sqlite3, libsql, or node:sqlite of Node 22.16 or newer.',
+  )
 }
 
 const known = new WeakMap<SqliteDatabase, Connection>()

@@ -112,6 +112,43 @@ describe.each(sqliteDrivers())('the store by $name', ({ open }) => {
   })
 })
 
+describe.each(sqliteDrivers())('a wrapper of $name that does not report open transactions', ({ open }) => {
+  const wrapped = (file: string): SqliteDatabase => {
+    const client = open(file)
+    return {
+      prepare: (sql) => client.prepare(sql),
+      exec: (sql) => client.exec(sql),
+      close: () => client.close(),
+    }
+  }
+  const unsupported = {
+    code: 'UNSUPPORTED',
+    message: expect.stringMatching(/does not report whether a transaction is open\. Use better-sqlite3/),
+  }
+
+  it('is refused as the connection of a store', async () => {
+    const file = fileOf()
+    const store = sqliteStore(() => wrapped(file))
+    await expect(store.migrate()).rejects.toMatchObject(unsupported)
+    await expect(store.transaction(async () => {})).rejects.toMatchObject(unsupported)
+    await store.close()
+  })
+
+  it('is refused as the transaction of a caller, and writes nothing', async () => {
+    const file = fileOf()
+    const store = sqliteStore(() => open(file))
+    await store.migrate()
+    const outbox = createOutbox({ store, logger: silentLogger })
+    const own = wrapped(file)
+    own.exec('BEGIN')
+    await expect(outbox.publish(Thing({ n: 1 }), { tx: own })).rejects.toMatchObject(unsupported)
+    own.exec('COMMIT')
+    own.close()
+    expect(await store.list({})).toEqual([])
+    await store.close()
+  })
+})
+
 it('refuses settings that it does not know or cannot take', async () => {
   const open = () => ({ prepare: () => ({ run() {}, all: () => [] }), exec() {}, close() {} })
   const bad = (options: object) => () => sqliteStore(open, options)
