@@ -38,9 +38,10 @@ select ${eventColumns()}, e.status, e.failures, e.last_error, ${epochMs('e.locke
   ${epochMs(`if(e.available_at < ${NEVER}, e.available_at, e.created_at)`)}, ${epochMs('e.created_at')},
   ${epochMs('e.done_at')}
   from ${given ? byId : `${events} e`} where ${where} order by e.seq limit ?`,
+    // Waits for locked rows: a skipped row would stay dead although the caller chose it.
     dead: (where: string, given: boolean) => `
 select e.event_id, if(e.halts, null, e.ordering_key) from ${given ? byId : `${events} e force index (${index}_timed)`}
- where e.timed_at = ${NEVER} and e.status = 3 and ${where} order by e.seq limit ? ${FOR_UPDATE} skip locked`,
+ where e.timed_at = ${NEVER} and e.status = 3 and ${where} order by e.seq limit ? ${FOR_UPDATE}`,
     retry: `update ${byId} set e.status = 2, e.attempts = 0, e.available_at = ${NOW}, e.halts = null`,
     // One with an ordering key goes to its tail: in its place it would be handled beside its successors. A new number
     // is drawn by an insert only, so the row is written anew.

@@ -19,8 +19,9 @@ export function inspectStatements(names: Names, ranged: boolean) {
     ranged
       ? `(select s.${column} from ${names.ranges} s where ${FRESH} and e.locked_until is null and e.seq between s.first_seq and s.last_seq limit 1)`
       : 'null'
+  // Waits for locked rows: a skipped row would stay dead although the caller chose it.
   const dead = (columns: string) =>
-    `select ${columns} from ${names.events} where ${DEAD} and ${FILTER} for update skip locked`
+    `select ${columns} from ${names.events} where ${DEAD} and ${FILTER} for update`
   return {
     stats: statement(`
 select (select count(*) from ${names.events} where ${FRESH})
@@ -50,9 +51,11 @@ with dead as materialized (${dead('event_id, ordering_key, halts')}
 update ${names.events} e set status = 2, attempts = 0, available_at = clock_timestamp(), halts = null,
     seq = coalesce(n.tail, e.seq)
   from numbered n where e.event_id = n.event_id returning e.event_id`),
-    discard: statement(
-      `delete from ${names.events} where ctid = any(array(${dead('ctid')})) returning event_id`,
-    ),
+    // Not by ctid: a row that another transaction changed meanwhile has a new one, which the statement's snapshot does not see.
+    discard: statement(`
+with dead as materialized (${dead('event_id')}
+)
+delete from ${names.events} e using dead d where e.event_id = d.event_id returning e.event_id`),
   }
 }
 

@@ -1,6 +1,7 @@
 import mysql from 'mysql2'
 import type { EventStore } from '../../../src/store.js'
 import { mysqlStore } from '../../../src/stores/mysql/index.js'
+import { waitingThreads } from '../../support/lock-waits.js'
 import { freshMysql } from '../../support/mariadb-server.js'
 import { flavor } from '../../support/mysql-flavor.js'
 import { gate } from '../../support/until.js'
@@ -41,7 +42,8 @@ export async function mysqlWorld(serverUrl: string): Promise<World> {
       opened.push(store)
       return {
         store,
-        isWaiting: async () => (await waitingThreads(watcher)).some((thread) => threads.has(thread)),
+        isWaiting: async () =>
+          (await waitingThreads(watcher.promise())).some((thread) => threads.has(thread)),
         open: (call) => statements.hold(() => call(store), 'COMMIT'),
         stop: (call, n) => statements.hold(() => call(store), n),
       }
@@ -60,15 +62,6 @@ export async function mysqlWorld(serverUrl: string): Promise<World> {
       await database.drop()
     },
   }
-}
-
-/** From the monitor's text: the tables that tell the same are refreshed ten times a second at most. */
-async function waitingThreads(pool: mysql.Pool): Promise<number[]> {
-  const [rows] = await pool.promise().query<mysql.RowDataPacket[]>('show engine innodb status')
-  const transactions = String(rows[0]?.Status).split('---TRANSACTION').slice(1)
-  return transactions
-    .filter((text) => text.includes('LOCK WAIT'))
-    .map((text) => Number(/thread id (\d+)/.exec(text)?.[1]))
 }
 
 type Send = (options: unknown, ...rest: unknown[]) => unknown
