@@ -1,6 +1,7 @@
 import {
   type Answer,
   answered,
+  COMMIT,
   type CoreConnection,
   type CorePool,
   connectionOf,
@@ -10,6 +11,7 @@ import {
   isTooLateToChange,
   type Param,
   type Query,
+  ROLLBACK,
   send,
   survives,
 } from './driver.js'
@@ -23,7 +25,7 @@ export const SQL_MODE = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'
  */
 const SETTINGS = [
   'SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED',
-  `SET SESSION autocommit = 1, innodb_lock_wait_timeout = 5, sql_mode = '${SQL_MODE}'`,
+  `SET SESSION autocommit = 1, innodb_lock_wait_timeout = 5, sql_safe_updates = 0, sql_big_selects = 1, sql_mode = '${SQL_MODE}'`,
 ]
 const WITHIN_MS = 10_000
 const MOST_DEADLOCKS = 8
@@ -64,7 +66,7 @@ async function begunWith(query: Query, isolation: Isolation): Promise<void> {
   const statement = `SET TRANSACTION ISOLATION LEVEL ${isolation}`
   await query(statement).catch(async (error) => {
     if (!isTooLateToChange(error)) throw error
-    await query('ROLLBACK')
+    await query(ROLLBACK)
     await query(statement)
   })
 }
@@ -73,10 +75,10 @@ async function inTransaction<T>(query: Query, work: Work<T>): Promise<T> {
   await query('START TRANSACTION')
   try {
     const result = await work(query)
-    await query('COMMIT')
+    await query(COMMIT)
     return result
   } catch (error) {
-    if (survives(error)) await query('ROLLBACK')
+    if (survives(error)) await query(ROLLBACK)
     throw error
   }
 }

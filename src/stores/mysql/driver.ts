@@ -53,6 +53,10 @@ export interface Answer {
 /** Prepared with its parameters, so that no sql_mode changes their meaning; as plain text without any. */
 export type Query = (sql: string, params?: readonly Param[]) => Promise<Answer>
 
+/** Statements that only end the transaction, whatever the `completion_type` of the session is. */
+export const COMMIT = 'COMMIT AND NO CHAIN NO RELEASE'
+export const ROLLBACK = 'ROLLBACK AND NO CHAIN NO RELEASE'
+
 const IN_TRANSACTION = 1
 const AUTOCOMMIT = 2
 

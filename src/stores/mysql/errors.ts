@@ -11,6 +11,8 @@ const DATABASE_DENIED = 1044
 const PACKET_TOO_LARGE = 1153
 /** A write under READ COMMITTED while the binary log has the format STATEMENT. */
 const BINARY_LOG_IMPOSSIBLE = 1665
+const TOO_BIG_SELECT = 1104
+const SAFE_UPDATE = 1175
 /** A server option, a replica, or a transaction that is READ ONLY. */
 const READ_ONLY = [1290, 1836, 1792]
 /** Codes with which a server refuses CREATE and ALTER statements of a user without the rights. */
@@ -32,6 +34,8 @@ export function explained(error: unknown, names: Names): unknown {
   if (errno === NO_DATABASE_SELECTED) return noDatabase(error)
   if (errno === PACKET_TOO_LARGE) return packetTooLarge(error)
   if (errno === BINARY_LOG_IMPOSSIBLE) return statementFormat(error)
+  if (errno === TOO_BIG_SELECT) return tooBigSelect(error)
+  if (errno === SAFE_UPDATE) return safeUpdate(error)
   return READ_ONLY.includes(errno) ? readOnly(error) : error
 }
 
@@ -100,6 +104,22 @@ function packetTooLarge(cause: unknown): AftercommitError {
   return errorOf(
     'PACKET_TOO_LARGE',
     'The statement is larger than max_allowed_packet of the server. Set max_allowed_packet to 16M or more.',
+    cause,
+  )
+}
+
+function tooBigSelect(cause: unknown): AftercommitError {
+  return errorOf(
+    'STATEMENT_REFUSED',
+    "The server refused a query of the outbox because of max_join_size. Set sql_big_selects = 1 on the pool's connections, or raise max_join_size.",
+    cause,
+  )
+}
+
+function safeUpdate(cause: unknown): AftercommitError {
+  return errorOf(
+    'STATEMENT_REFUSED',
+    "The server refused a write of the outbox because of sql_safe_updates. Set sql_safe_updates = 0 on the pool's connections.",
     cause,
   )
 }

@@ -2,7 +2,17 @@ import { AftercommitError } from '../../core/errors.js'
 import { MAX_PAYLOAD_BYTES } from '../../core/payload-limits.js'
 import type { Migration } from '../../store.js'
 import { SQL_MODE } from './connections.js'
-import { type CorePool, connectionOf, ignore, isMissing, isServerError, type Query, send } from './driver.js'
+import {
+  COMMIT,
+  type CorePool,
+  connectionOf,
+  ignore,
+  isMissing,
+  isServerError,
+  type Query,
+  ROLLBACK,
+  send,
+} from './driver.js'
 import type { Names } from './names.js'
 import { publishProcedure } from './procedure.js'
 
@@ -183,7 +193,7 @@ export async function migrate(pool: CorePool, names: Names): Promise<readonly nu
   const query: Query = (sql, params) => send(connection, sql, params)
   try {
     // Without autocommit whoever had the connection before may have left a transaction there.
-    await query('ROLLBACK')
+    await query(ROLLBACK)
     // In one database of the server each name is locked by itself; the lock's own name holds 64 characters.
     const lock = `left(concat('aftercommit ', sha2(concat(coalesce(database(), ''), ?), 256)), 64)`
     const { rows } = await query(`select get_lock(${lock}, ${LOCK_WAIT_S})`, [names.events])
@@ -218,7 +228,7 @@ const REFUSED = [1044, 1142, 1227, 1370, 1419]
 
 async function apply(query: Query, migration: Migration): Promise<void> {
   for (const sql of statementsOf(migration.sql)) await query(sql)
-  await query('COMMIT')
+  await query(COMMIT)
 }
 
 /** The user lacks the right to create the procedure. Other migrations do not need it. */

@@ -8,7 +8,7 @@ export interface Session {
 }
 
 export const CHECKED_VARIABLES =
-  '@@character_set_client, @@character_set_connection, @@character_set_results, @@sql_mode'
+  '@@character_set_client, @@character_set_connection, @@character_set_results, @@sql_mode, @@sql_select_limit >= 4294967295'
 
 const sessions = new WeakMap<CoreConnection, Session>()
 
@@ -21,7 +21,7 @@ export async function sessionOf(connection: CoreConnection): Promise<Session> {
     const { rows } = await send(connection, `select ${CHECKED_VARIABLES}, @@innodb_rollback_on_timeout`)
     const row = rows[0] ?? []
     checkSession(row, connection.clientEncoding)
-    const session = { rollsBackOnTimeout: Number(row[4]) === 1 }
+    const session = { rollsBackOnTimeout: Number(row[5]) === 1 }
     sessions.set(connection, session)
     return session
   } finally {
@@ -29,9 +29,15 @@ export async function sessionOf(connection: CoreConnection): Promise<Session> {
   }
 }
 
-/** Throws when values of these variables would change what is written. */
+/** Throws when values of these variables would change what is written or read. */
 export function checkSession(row: Row, encoding?: string): void {
   checkCharsets(row, encoding)
+  if (Number(row[4]) !== 1) {
+    throw new InvalidSettingError(
+      'sql_select_limit',
+      "must not limit the pool's connections: queries would return too few rows. Remove the statement that sets it",
+    )
+  }
   if (!String(row[3]).split(',').includes('EMPTY_STRING_IS_NULL')) return
   throw new InvalidSettingError(
     'sql_mode',

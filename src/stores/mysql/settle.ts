@@ -4,7 +4,7 @@ import { sanitizeText } from '../../core/text.js'
 import type { Claim, Failure, Settlement } from '../../store.js'
 import { IDS, jsonText, microseconds } from './append.js'
 import type { Connection } from './connections.js'
-import type { Param, Query } from './driver.js'
+import { type Param, type Query, ROLLBACK } from './driver.js'
 import { FOR_UPDATE } from './locks.js'
 import type { Names } from './names.js'
 import { EXACT, NEVER } from './schema.js'
@@ -69,7 +69,7 @@ export async function settleIfLeased(
     const params = [pairs(settlements)]
     const all = await connection.transaction(async (query) => {
       if ((await query(statement, params)).affected === ids.size) return true
-      await query('ROLLBACK')
+      await query(ROLLBACK)
       return false
     })
     if (all) return ids

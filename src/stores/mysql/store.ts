@@ -441,7 +441,7 @@ export class MysqlStore<Client> implements EventStore<Client> {
     checkSession(row)
     const logs = new Map(log.map(([name, value]) => [String(name).toLowerCase(), value]))
     if (logs.get('log_bin') === 'ON' && logs.get('binlog_format') === 'STATEMENT') throw statementFormat()
-    const packet = row[4]
+    const packet = row[5]
     if (Number(packet) >= ENOUGH_BYTES) return
     events.onWarning(
       `max_allowed_packet of the server is ${packet}: large payloads may be refused, set it to 16M or more`,

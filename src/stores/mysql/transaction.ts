@@ -8,12 +8,14 @@ import { redactDriverError } from '../../core/redact.js'
 import { isA } from '../../core/unknown.js'
 import type { TransactionSession } from '../../transaction.js'
 import {
+  COMMIT,
   type CoreConnection,
   ignore,
   isDuplicate,
   isInTransaction,
   isServerError,
   type Query,
+  ROLLBACK,
   refusedCommit,
   rolledEverythingBack,
   send,
@@ -127,10 +129,10 @@ export class ManagedTransaction {
       result = await body(this.#sessionOf(client))
       await this.#ensureBeforeCommit()
     } catch (error) {
-      await this.query('ROLLBACK').catch(() => (this.broken = true))
+      await this.query(ROLLBACK).catch(() => (this.broken = true))
       throw error
     }
-    await this.query('COMMIT').catch((error) => this.#uncommitted(error))
+    await this.query(COMMIT).catch((error) => this.#uncommitted(error))
     return result
   }
 
@@ -182,7 +184,7 @@ export class ManagedTransaction {
 
   async #uncommitted(error: unknown): Promise<never> {
     if (refusedCommit(error)) {
-      await this.query('ROLLBACK').catch(() => (this.broken = true))
+      await this.query(ROLLBACK).catch(() => (this.broken = true))
       throw error
     }
     this.broken = true

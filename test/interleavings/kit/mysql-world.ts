@@ -89,7 +89,7 @@ class Statements {
 
   #isTheOne(sql: unknown): boolean {
     if (!this.#held) return false
-    if (this.#held.left === 'COMMIT') return sql === 'COMMIT'
+    if (this.#held.left === 'COMMIT') return String(sql).startsWith('COMMIT')
     return --this.#held.left === 0
   }
 
