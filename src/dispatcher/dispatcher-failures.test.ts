@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { dispatcherWorld, failing, named } from '../../test/support/dispatcher-world.js'
 import { EventEnvelope } from '../core/envelope.js'
+import { UnroutableEventError } from '../core/errors.js'
 import { Delivery } from './delivery.js'
 
 describe('Dispatcher: failures', () => {
@@ -138,6 +139,66 @@ describe('Dispatcher: failures', () => {
         { outcome: onUnroutable, attempts: 1, error: expect.stringMatching(/^UnroutableEventError: /) },
       ])
     }
+  })
+
+  it('waits as long as the retry policy says for the error of an event without a handler', async () => {
+    const calls: unknown[][] = []
+    const policy = {
+      delayMs(...call: [number, unknown]) {
+        calls.push(call)
+        return 7_000
+      },
+    }
+    const { cold, settle, outcomes, dispatcher } = dispatcherWorld({ onUnroutable: 'retry', policy })
+    dispatcher.resume()
+    cold(named('a', { unroutable: true, attempts: 3 }))
+    await settle()
+    expect(outcomes).toMatchObject([{ outcome: 'retry', delayMs: 7_000 }])
+    expect(calls).toEqual([[4, expect.any(UnroutableEventError)]])
+  })
+
+  it('counts each call of a handler once, as a success or a failure', async () => {
+    const { on, onBatch, cold, settle, dispatcher, metrics } = dispatcherWorld()
+    on('note', ({ eventId }) => {
+      if (eventId === 'bad') throw new Error('no')
+    })
+    onBatch('index', { size: 3 }, (events) =>
+      events.map(({ eventId }) => (eventId === 'bad' ? new Error('no') : null)),
+    )
+    dispatcher.resume()
+    cold(named('good'), named('bad'), named('fine'))
+    await settle()
+    expect([metrics.total('success'), metrics.total('failure')]).toEqual([4, 2])
+  })
+
+  it('cuts and quotes an id in the log that publish() would have refused', async () => {
+    const { on, cold, settle, dispatcher, log } = dispatcherWorld()
+    on('note', () => {})
+    dispatcher.resume()
+    const ids = ['x'.repeat(10_000), 'line\nbreak', 'x'.repeat(64)]
+    cold(
+      ...ids.map((eventId) => {
+        const stored = EventEnvelope.fromStored({
+          ...{
+            eventId,
+            eventType: 'a',
+            aggregateType: 'order',
+            aggregateId: null,
+            tenantId: null,
+            version: 1,
+          },
+          ...{ orderingKey: null, payloadText: '1', payloadBytes: null, payloadSize: 1, occurredAtMs: 0 },
+          ...{ headers: null, metadata: null },
+        })
+        return new Delivery({ ...named('x'), event: stored })
+      }),
+    )
+    await settle()
+    const logged = log.lines.map(({ fields }) => String(fields.event_id))
+    expect(logged).toHaveLength(3)
+    expect(logged[0]).toMatch(/^"x{10,}/)
+    expect(logged[0]?.length).toBeLessThan(80)
+    expect(logged.slice(1)).toEqual(['"line\\nbreak"', 'x'.repeat(64)])
   })
 
   it('gives back, without an attempt, what it has no handler for', async () => {

@@ -131,6 +131,27 @@ describe('spans', () => {
     expect(batch.status.message).toBe('1 of 3 events failed, the first: no row')
   })
 
+  it.each([
+    ['a batch without a failure', 3, [] as string[], [api.SpanStatusCode.UNSET, undefined]],
+    ['a batch of one that fails', 1, ['r-1'], [api.SpanStatusCode.ERROR, 'no row r-1']],
+    [
+      'a batch with two failures',
+      3,
+      ['r-2', 'r-3'],
+      [api.SpanStatusCode.ERROR, '2 of 3 events failed, the first: no row r-2'],
+    ],
+  ])('have the status of %s', async (_, size, failing, status) => {
+    const outbox = newOutbox({ retry: { maxAttempts: 1 } })
+    outbox.onBatch('row', 'index', { size: 3 }, (events) =>
+      events.map(({ eventId }) => (failing.includes(eventId) ? new RangeError(`no row ${eventId}`) : null)),
+    )
+    const events = Array.from({ length: size }, (_, n) => ({ type: 'row', eventId: `r-${n + 1}` }))
+    await outbox.transaction((tx) => tx.publishAll(events))
+    await outbox.drain()
+    const batch = spans.one('process row')
+    expect([batch.status.code, batch.status.message]).toEqual(status)
+  })
+
   it('hang below the event for a batch of one', async () => {
     const outbox = newOutbox()
     outbox.onBatch('row', 'index', { size: 3 }, () => {})
