@@ -11,7 +11,7 @@ import {
   type Query,
   survives,
 } from './driver.js'
-import { FOR_SHARE, FOR_UPDATE } from './locks.js'
+import { FOR_SHARE } from './locks.js'
 import type { Names } from './names.js'
 import { EXACT } from './schema.js'
 
@@ -40,6 +40,9 @@ export function appendStatements(names: Names) {
   available_at)`
   const now = 'utc_timestamp(6)'
   const mine = `from ${IDS} straight_join ${names.events} e force index (${names.index}_id) on e.event_id = s.id`
+  const heldBy = `from json_table(?, '$[*]' columns (id varchar(255) ${EXACT} path '$[0]',
+    token varchar(255) ${EXACT} path '$[1]')) s straight_join ${names.events} e force index (${names.index}_id)
+  on e.event_id = s.id where e.locked_by = s.token`
   return {
     // Most events come one at a time. Lease and delay are in microseconds; a moment wins over a delay. Not by a SELECT
     // with a WHERE: that would lock the table's counter for as long as it waits for another event of the same id.
@@ -63,11 +66,9 @@ select s.id, s.type, s.aggregate_type, s.aggregate_id, s.tenant_id, s.ordering_k
     existing: `select e.event_id ${mine} ${FOR_SHARE}`,
     present: `select e.event_id, e.seq ${mine}`,
     remove: `delete e ${mine}`,
-    // Skips rows of an open transaction, which ends without them or keeps them.
-    held: `
-select e.event_id from json_table(?, '$[*]' columns (id varchar(255) ${EXACT} path '$[0]',
-    token varchar(255) ${EXACT} path '$[1]')) s straight_join ${names.events} e force index (${names.index}_id)
-  on e.event_id = s.id where e.locked_by = s.token ${FOR_UPDATE} skip locked`,
+    // Without a lock, this sees committed rows only. Rows of an open transaction end with that transaction.
+    held: `select e.event_id ${heldBy}`,
+    removeHeld: `delete e ${heldBy}`,
     free: `update ${IDS} straight_join ${names.events} e force index (${names.index}_id) on e.event_id = s.id
    set e.locked_by = null, e.locked_until = null where e.locked_by = ?`,
   }
@@ -185,12 +186,16 @@ async function undoOutside(
   throw new TransactionEndedError()
 }
 
-/** Inside a transaction: removes the rows that still have the lease they were written with. */
+/**
+ * Removes the committed rows that still have the lease they were written with. Waits while a claim locks such a row, but never
+ * for a transaction that has written the rows and is still open.
+ */
 export async function removeHeld(sql: Statements, query: Query, rows: readonly AppendRow[]): Promise<void> {
-  const { rows: held } = await query(sql.held, [
-    JSON.stringify(rows.map(({ event, token }) => [event.eventId, token])),
-  ])
-  if (held.length > 0) await query(sql.remove, [JSON.stringify(held.map((row) => row[0]))])
+  const tokens = new Map<unknown, string | null>(rows.map(({ event, token }) => [event.eventId, token]))
+  const { rows: held } = await query(sql.held, [JSON.stringify([...tokens])])
+  if (held.length === 0) return
+  const committed = held.map(([id]) => [id, tokens.get(id) ?? null])
+  await query(sql.removeHeld, [JSON.stringify(committed)])
 }
 
 async function existing(sql: Statements, query: Query, eventIds: readonly string[]): Promise<string[]> {

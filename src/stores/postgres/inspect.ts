@@ -51,7 +51,7 @@ with dead as materialized (${dead('event_id, ordering_key, halts')}
 update ${names.events} e set status = 2, attempts = 0, available_at = clock_timestamp(), halts = null,
     seq = coalesce(n.tail, e.seq)
   from numbered n where e.event_id = n.event_id returning e.event_id`),
-    // Not by ctid: a row that another transaction changed meanwhile has a new one, which the statement's snapshot does not see.
+    // A ctid would not do: a row that another transaction has changed has a new ctid, which the snapshot of the statement lacks.
     discard: statement(`
 with dead as materialized (${dead('event_id')}
 )

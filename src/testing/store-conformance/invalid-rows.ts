@@ -37,6 +37,12 @@ const INVALID: readonly (readonly [what: string, row: InsertedRow, reason: RegEx
     { payload: '{"n": 1e400}' },
     /^Invalid payload at \$\.n: .* range of a double/,
   ],
+  ['negative zero', { payload: '[1, -0]' }, /^Invalid payload at \$\[1\]: negative zero would become 0/],
+  [
+    'an integer beyond 2^53',
+    { payload: '{"id": 9007199254740993}' },
+    /^Invalid payload at \$\.id: .* more digits/,
+  ],
   ['U+0000 in the payload', { payload: '["\\u0000"]' }, /^Invalid payload at \$\[0\]: .* U\+0000/],
   [
     'JSON and bytes',

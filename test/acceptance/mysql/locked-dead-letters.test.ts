@@ -1,7 +1,6 @@
 import type { Pool, PoolConnection } from 'mysql2/promise'
 import { expect, it } from 'vitest'
-import { waitingThreads } from '../../support/lock-waits.js'
-import { until } from '../../support/until.js'
+import { untilWaiting } from '../../support/lock-waits.js'
 import { cleanUp, newWorld, onMysql, rowsOf } from './kit.js'
 
 /** An outbox with three dead events; the last one has an ordering key. */
@@ -24,21 +23,6 @@ async function locked(pool: Pool, eventId: string): Promise<PoolConnection> {
   await connection.query('start transaction')
   await connection.query('select seq from outbox_event where event_id = ? for update', [eventId])
   return connection
-}
-
-/** Resolves when the call waits for a row lock. Rejects if the call ends without waiting. */
-async function untilWaiting(pool: Pool, call: Promise<unknown>): Promise<void> {
-  let hasEnded = false
-  const end = () => {
-    hasEnded = true
-  }
-  call.then(end, end)
-  await until(async () => {
-    if (hasEnded) throw new Error('The call ended without waiting for the row lock.')
-    const ours = await rowsOf(pool, 'select id from information_schema.processlist where db = database()')
-    const waiting = await waitingThreads(pool)
-    return ours.some((row) => waiting.includes(Number(row.id ?? row.ID)))
-  })
 }
 
 const SELECTIONS = {

@@ -110,6 +110,15 @@ onMysql('outbox_publish', () => {
     }
   })
 
+  it('delivers the last value of a key that comes twice', async () => {
+    const { pool, outbox } = await newWorld()
+    await callOn(pool)({ event_type: 'a', payload: '{"k": 1, "k": 2}' })
+    const payloads: unknown[] = []
+    outbox.on('a', 'note', (event) => void payloads.push(event.payload))
+    await outbox.drain()
+    expect(payloads).toEqual([{ k: 2 }])
+  })
+
   it('accepts payloads of any length and shape', { timeout: 60_000 }, async () => {
     const { pool } = await newWorld()
     const call = callOn(pool)

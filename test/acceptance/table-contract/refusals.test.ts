@@ -57,6 +57,13 @@ onEveryPostgres('outbox_publish', (newWorld) => {
     expect(rows).toEqual([{ metadata: { traceId: 't' }, headers: null }])
   })
 
+  it('stores negative zero as 0, and the last value of a key that comes twice', async () => {
+    const world = await newWorld()
+    await callOn(world)({ event_type: 'a', payload: '{"n": -0, "k": 1, "k": 2}' })
+    const { rows } = await world.pool.query(`select payload::text from ${world.table}`)
+    expect(rows).toEqual([{ payload: '{"k": 2, "n": 0}' }])
+  })
+
   it('refuses characters that jsonb cannot hold', async () => {
     const call = callOn(await newWorld())
     for (const text of ['"\\u0000"', '"\\ud800"', '{"\\udc00x": 1}']) {
