@@ -105,6 +105,39 @@ describe('DebouncedDoorbell', () => {
     expect(log.lines.map((line) => line.level)).toEqual(['debug'])
   })
 
+  it('waits 5 ms after a ring that somebody else sends in its place, also after a time with very many rings', async () => {
+    const { bell, rings, clock } = world()
+    for (let at = 0; at < 75; at++) {
+      for (let one = 0; one < 4; one++) bell.ring(1)
+      await clock.advance(1)
+    }
+    expect(rings.map((one) => one.at)).toEqual([0, 5, 15, 35, 55, 75])
+    await clock.advance(1_000)
+    rings.length = 0
+    expect(bell.lend()).toBe(true)
+    bell.ring(7)
+    expect(bell.lend()).toBe(false)
+    await clock.advance(4)
+    expect(rings).toEqual([])
+    await clock.advance(1)
+    expect(rings).toEqual([{ at: 1_080, seq: 7 }])
+    await clock.advance(1_000)
+    expect(bell.lend()).toBe(true)
+    await bell.close()
+    expect(rings).toHaveLength(1)
+    expect(clock.timerCount).toBe(0)
+  })
+
+  it('lends no ring while a ring is under way, and none on a store without a doorbell', async () => {
+    const slow = gate()
+    const { bell } = world(() => slow.opened)
+    bell.ring(1)
+    expect(bell.lend()).toBe(false)
+    slow.open()
+    await bell.close()
+    expect(world(() => {}, false).bell.lend()).toBe(false)
+  })
+
   it('sends what is waiting when it is closed, and leaves no timer', async () => {
     const { bell, rings, clock } = world()
     bell.ring(3)

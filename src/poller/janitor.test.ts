@@ -148,6 +148,29 @@ describe('Janitor: heartbeat', () => {
     expect(calls.at(-1)?.what).toBe('goodbye')
   })
 
+  it.each(['unhandled', 'heartbeat'])('waits for the call %s before the goodbye', async (what) => {
+    const slow = gate()
+    let isSlow = false
+    const { janitor, clock, calls } = world({
+      onCall: (call) => (isSlow && call === what ? slow.opened : undefined),
+    })
+    await janitor.start()
+    isSlow = true
+    await clock.advance(HEARTBEAT_MS)
+    expect(calls.at(-1)?.what).toBe(what)
+    let hasStopped = false
+    const stopping = janitor.stop().then(() => {
+      hasStopped = true
+    })
+    await clock.advance(60_000)
+    expect(calls.at(-1)?.what).toBe(what)
+    expect(hasStopped).toBe(false)
+    slow.open()
+    await stopping
+    expect(calls.at(-1)?.what).toBe('goodbye')
+    expect(clock.timerCount).toBe(0)
+  })
+
   it('registers again at once when handlers are added, while it runs', async () => {
     const { janitor, clock, times } = world()
     janitor.registerAgain()
@@ -212,6 +235,22 @@ describe('Janitor: cleaning', () => {
     const stopping = janitor.stop()
     await clock.advance(50)
     await stopping
+    expect(clock.timerCount).toBe(0)
+  })
+
+  it('ends the rest between two batches at once when it is to stop', async () => {
+    const { janitor, clock, times } = world({
+      pruned: Array(1_000).fill(1_000),
+      onCall: (what) =>
+        what === 'pruneDone' ? new Promise<void>((go) => clock.setTimer(go, 5_000)) : undefined,
+    })
+    await janitor.start()
+    await clock.advance(66_000)
+    expect(times('pruneDone')).toEqual([60_000])
+    const stopping = janitor.stop()
+    await clock.advance(0)
+    await stopping
+    expect(times('goodbye')).toEqual([66_000])
     expect(clock.timerCount).toBe(0)
   })
 

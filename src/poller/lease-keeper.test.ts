@@ -104,6 +104,28 @@ describe('LeaseKeeper', () => {
     expect(one.leasedUntil).toBe(1_000 + LEASE_MS)
   })
 
+  it('declares each lease lost at its own end while the database does not answer', async () => {
+    const { keeper, clock, hold } = world(() => Promise.reject(new Error('down')))
+    keeper.start()
+    const all: Delivery[] = []
+    for (const at of [200, 500, 900]) {
+      await clock.advance(at - clock.monotonic())
+      all.push(hold(`until ${at + LEASE_MS}`))
+    }
+    const lost = () => all.map((one) => one.lost)
+    await clock.advance(3_199 - clock.monotonic())
+    expect(lost()).toEqual([false, false, false])
+    await clock.advance(1)
+    expect(lost()).toEqual([true, false, false])
+    await clock.advance(299)
+    expect(lost()).toEqual([true, false, false])
+    await clock.advance(1)
+    expect(lost()).toEqual([true, true, false])
+    await clock.advance(400)
+    expect(lost()).toEqual([true, true, true])
+    await keeper.stop()
+  })
+
   it('asks for at most a thousand at once', async () => {
     const { keeper, clock, calls, hold } = world()
     keeper.start()

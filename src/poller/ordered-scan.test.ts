@@ -21,6 +21,21 @@ describe('OrderedScan', () => {
     expect(scan.wanted).toBe(false)
   })
 
+  it('needs one round for each reason that comes between two scans', () => {
+    const scan = new OrderedScan()
+    for (let round = 0; round < 3; round++) {
+      scan.want()
+      scan.next(1_000)
+      if (round === 1) {
+        scan.failed()
+        scan.want()
+        scan.next(1_000)
+      }
+      scan.scanned(scanned(null))
+      expect(scan.wanted).toBe(false)
+    }
+  })
+
   it('goes on behind the last key that it has seen', () => {
     const scan = new OrderedScan()
     scan.want()
