@@ -8,9 +8,10 @@ export interface Found {
   readonly groups: readonly string[]
 }
 
-/** A row of a table: cells by the title of their column. */
+/** A row of a table: cells in order, and cells by the title of their column. */
 export interface Row {
   readonly place: string
+  readonly values: readonly string[]
   readonly cells: Readonly<Record<string, string>>
 }
 
@@ -52,6 +53,7 @@ export function tableOf(page: string, header: string): Row[] {
   const end = lines.findIndex((line, at) => at > start && !line.startsWith('|'))
   return lines.slice(start + 2, end < 0 ? undefined : end).map((line, at) => ({
     place: `${page}:${start + at + 3}`,
+    values: cellsOf(line),
     cells: Object.fromEntries(cellsOf(line).map((cell, column) => [titles[column] ?? '', cell])),
   }))
 }
@@ -65,15 +67,17 @@ function cellsOf(line: string): string[] {
 
 /** `1,048,576`, `60_000` and `0.70` as numbers. */
 export function numberOf(text: string): number {
-  return Number(text.replaceAll(/[,_](?=\d{3})/g, ''))
+  return Number(text.replaceAll(/[,_](?=\d{3})|,$/g, ''))
 }
 
 /** Reads a numeric constant from a source file, also if the file does not export it. */
 export function constantIn(file: string, name: string): number {
-  const found = new RegExp(`\\bconst ${name} = ([\\d_ */+.()e]+)$`, 'm').exec(read(file))
-  if (!found) throw new Error(`${file} has no numeric constant ${name}`)
-  const factors = (found[1] as string).split('*').map((factor) => Number(factor.replaceAll('_', '')))
-  return factors.reduce((product, factor) => product * factor, 1)
+  const factors = new RegExp(`\\bconst ${name} = (\\w+(?: \\* \\w+)*)$`, 'm').exec(read(file))?.[1]
+  if (factors === undefined) throw new Error(`${file} has no numeric constant ${name}`)
+  return factors
+    .split(' * ')
+    .map((factor) => (/^\d/.test(factor) ? numberOf(factor) : constantIn(file, factor)))
+    .reduce((product, factor) => product * factor, 1)
 }
 
 /** Returns one line per page, line and pair of values that differ. */
