@@ -159,6 +159,35 @@ describe.each([
     )
   })
 
+  it.each(['pg_temp, public', 'nowhere, "pg_temp", public', 'pg_temp', 'pg_catalog', 'pg_catalog, public'])(
+    'migrate() refuses to create tables in a system schema with search_path %s',
+    async (path) => {
+      const world = await open()
+      await world.owner(`grant create on schema public to ${world.role}`)
+      await world.owner(`alter role ${world.role} set search_path = ${path}`)
+      const outbox = await world.outbox()
+      if (_driver === 'PGlite') await pglite.exec(`set search_path = ${path}`)
+      expect(await refusal(() => outbox.migrate())).toEqual({
+        code: 'NO_SCHEMA',
+        message: expect.stringMatching(
+          /^The search_path creates tables in a system schema.*SET search_path = public/,
+        ),
+      })
+      expect(await finding(outbox, 'rights')).toMatch(/^problem: The search_path creates tables/)
+    },
+  )
+
+  it('migrate() works with search_path public, pg_temp', async () => {
+    const world = await open()
+    await world.owner(`grant create on schema public to ${world.role}`)
+    await world.owner(`alter role ${world.role} set search_path = "$user", public, pg_temp`)
+    const outbox = await world.outbox()
+    if (_driver === 'PGlite') await pglite.exec(`set search_path = "$user", public, pg_temp`)
+    await outbox.migrate()
+    await outbox.enqueue(event)
+    expect((await outbox.stats()).pending).toBe(1)
+  })
+
   it('migrate() and start() say that the schema of the option does not exist or may not be used', async () => {
     const world = await open()
     const outbox = await world.outbox({ schema: 'shop' })

@@ -69,6 +69,14 @@ const PLANS: readonly (readonly [title: string, settings: Settings])[] = [
     },
   ],
   [
+    'every additional check of PL/pgSQL',
+    {
+      'plpgsql.extra_errors': 'all',
+      'plpgsql.extra_warnings': 'all',
+      'plpgsql.variable_conflict': 'use_column',
+    },
+  ],
+  [
     'little memory, few joins and short timeouts',
     {
       from_collapse_limit: '1',

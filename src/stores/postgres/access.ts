@@ -1,5 +1,6 @@
 import { type Query, statement } from './driver.js'
 import {
+  createsInSystemSchema,
   denied,
   noCreate,
   noSchema,
@@ -115,8 +116,17 @@ export async function checkSchema(query: Query, names: Names): Promise<void> {
   if (row === undefined) throw noSchema(names.schema)
 }
 
+/** One row if the search_path creates tables in a system schema. The server reports `pg_temp` only once it has been used. */
+const systemSchema = statement(`
+select from (
+  select name from unnest(string_to_array(current_setting('search_path'), ',')) with ordinality path (entry, n),
+    lateral (select replace(btrim(entry, ' "'), '$user', current_user) as name) entry
+   where name = 'pg_temp' or name = any(current_schemas(false)) order by n limit 1) home
+ where name ~ '^pg_'`)
+
 /** Throws when a migration would be refused: there is no schema, or the user may not create or change what is in it. */
 export async function checkMayMigrate(query: Query, names: Names): Promise<void> {
+  if (names.schema === null && (await query(systemSchema, [])).length > 0) throw createsInSystemSchema()
   const mayCreate = `has_schema_privilege(n.oid, 'USAGE') and has_schema_privilege(n.oid, 'CREATE')`
   const [row] = await query(
     statement(`select quote_ident(n.nspname), (${mayCreate})::int ${from(names)}`),

@@ -142,6 +142,13 @@ export function noSchema(schema: string | null): AftercommitError {
   )
 }
 
+export function createsInSystemSchema(): AftercommitError {
+  return errorOf(
+    'NO_SCHEMA',
+    'The search_path creates tables in a system schema (pg_temp or pg_catalog), because that schema comes first. ALTER ROLE <role> SET search_path = public, pg_temp; or give the store the option schema.',
+  )
+}
+
 function readOnly(cause: unknown): AftercommitError {
   return errorOf(
     'READ_ONLY',

@@ -235,6 +235,8 @@ begin
 end $aftercommit$;`
 }
 
+const noExtraErrors = statement(`select set_config('plpgsql.extra_errors', 'none', true)`)
+
 /** Under a lock that ten instances starting at once wait for; each migration is recorded with its own number. */
 export async function migrate<Client>(
   driver: PostgresDriver<Client>,
@@ -247,6 +249,8 @@ export async function migrate<Client>(
     const query: Query = (sql, params) => driver.queryOn(client, sql, params)
     const missing = await pendingMigrations(query, names)
     if (missing.length > 0) await checkMayMigrate(query, names)
+    // Parameters share names with columns, which the additional checks of PL/pgSQL refuse.
+    await query(noExtraErrors, [])
     for (const { sql } of missing) await driver.script(client, sql)
     return missing.map((migration) => migration.version)
   })
