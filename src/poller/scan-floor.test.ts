@@ -57,6 +57,30 @@ describe('ScanFloor', () => {
     expect(floor.next(false).fromSeq).toBe(101)
   })
 
+  it('returns to where it was after a scan of new rows only that a ring had started further back', () => {
+    const { floor } = world()
+    floor.next(false)
+    floor.scanned(scanned(100))
+    floor.lower(40)
+    expect(floor.next(false).fromSeq).toBe(40)
+    floor.scanned({ rows: [], highSeq: null, complete: true, nextSeq: 41, nextDueMs: null })
+    expect(floor.next(false).fromSeq).toBe(101)
+    floor.lower(40)
+    floor.next(false)
+    floor.scanned({ rows: [], highSeq: null, complete: false, nextSeq: 60, nextDueMs: null })
+    expect(floor.next(false).fromSeq).toBe(60)
+    floor.scanned({ rows: [], highSeq: null, complete: true, nextSeq: 130, nextDueMs: null })
+    expect(floor.next(false).fromSeq).toBe(130)
+  })
+
+  it('looks back to a little before the first row it took, also if the first scan took one row', async () => {
+    const { floor, clock } = world()
+    floor.next(true)
+    floor.scanned({ ...scanned(600_000), rows: [{ seq: 500_000 }] as unknown as ClaimResult['rows'] })
+    await clock.advance(1_000)
+    expect(floor.next(false)).toEqual({ fromSeq: 490_000, trailing: true })
+  })
+
   it('is not led ahead by a ring for a row that it has not reached', () => {
     const { floor } = world()
     floor.next(false)

@@ -227,7 +227,7 @@ describe('memoryStore: ordering keys', () => {
       afterKey = result.afterKey
     }
     await append(store, keyed('last key'))
-    // One claim looks at 1,000 keys.
+    // A single claim looks at up to 1,000 keys.
     const { rows, afterKey } = await claimOrdered(store)
     expect(rows.map((row) => row.orderingKey)).toEqual(['last key'])
     expect(afterKey).toBeNull()
