@@ -94,7 +94,7 @@ describe(`diagnosis of ${flavor}`, () => {
     const { says, advice } = await findingOf(store, 'schema')
     expect(says).toBe('Tables without transactions: outbox_event_migration.')
     await follow(pool, advice)
-    expect(await findingOf(store, 'schema')).toMatchObject({ level: 'ok', says: 'Version 2.' })
+    expect(await findingOf(store, 'schema')).toMatchObject({ level: 'ok', says: 'Version 3.' })
 
     await pool.query('drop table outbox_event_pause')
     const dropped = await store.diagnose()
