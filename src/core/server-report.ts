@@ -117,7 +117,7 @@ function sqliteText(error: unknown, message: string): string {
   )
 }
 
-/** What a class of SQLSTATE means, for classes whose text is replaced. */
+/** Meaning of each class of SQLSTATE whose text is replaced. */
 const WORDS: Readonly<Record<string, string>> = {
   '08': 'the connection failed',
   '22': 'a value is not acceptable',

@@ -192,7 +192,7 @@ describe('docs/reliability.md', () => {
     expect(read('docs/reliability.md')).toContain(`\`${command}\``)
   })
 
-  it('counts the tests that it speaks of', () => {
+  it('states the number of planted bugs, known bugs, falsifications and seeds', () => {
     const WORDS: Readonly<Record<string, number>> = { Ten: 10, Eleven: 11, Twelve: 12, Thirteen: 13 }
     const count = (pattern: RegExp) => {
       const [found] = findIn('docs/reliability.md', pattern)

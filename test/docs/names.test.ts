@@ -56,7 +56,7 @@ describe('the pages', () => {
   })
 
   it('name methods of the outbox that exist', () => {
-    // It has the members of every outbox, and those that docs/testing.md describes.
+    // A test outbox has the members of every outbox, and those that docs/testing.md describes.
     const outbox = createTestOutbox()
     const members = findInPages(/`(?:await )?outbox\.(?!ts`)([a-zA-Z]+)/g)
     expect(members.length).toBeGreaterThan(30)

@@ -25,7 +25,7 @@ export const PAGES: readonly string[] = FOLDERS.flatMap((folder) =>
     .map((name) => path.posix.join(folder, name)),
 ).sort()
 
-/** Pages that describe the present state. The changelog also speaks of the past. */
+/** Pages that describe the present state. The changelog also describes former states. */
 export const CURRENT_PAGES: readonly string[] = PAGES.filter((page) => page !== 'CHANGELOG.md')
 
 export function read(file: string): string {
