@@ -228,6 +228,10 @@ function checkClient(client: SqliteDatabase): void {
 /** The first one changes the file to WAL, for which it must be alone for a moment. */
 function configured<Client extends SqliteDatabase>(connection: Connection<Client>): Opened<Client> {
   connection.exec('PRAGMA busy_timeout = 0')
+  // open() may have set these deprecated pragmas, which change the names of columns and make writes return rows.
+  connection.exec(
+    'PRAGMA count_changes = OFF; PRAGMA full_column_names = OFF; PRAGMA short_column_names = ON',
+  )
   // Before any statement that reads: it would take a lock that excludes the other connection.
   connection.exec('PRAGMA locking_mode = NORMAL')
   const file = fileOf(connection)

@@ -171,6 +171,18 @@ describe.each(sqliteDrivers())('SQLite by $name', ({ open }) => {
     }
   })
 
+  it.each(['count_changes = ON', 'full_column_names = ON; PRAGMA short_column_names = OFF'])(
+    'works with an open() that sets %s',
+    async (settings) => {
+      const outbox = outboxOn(newFile(), `PRAGMA ${settings}`)
+      await outbox.migrate()
+      await outbox.start()
+      await outbox.enqueue(event)
+      await outbox.drain()
+      expect((await outbox.stats()).pending).toBe(0)
+    },
+  )
+
   it('works with an open() that sets locking_mode EXCLUSIVE', async () => {
     const outbox = outboxOn(newFile(), 'PRAGMA locking_mode = EXCLUSIVE')
     await outbox.migrate()
