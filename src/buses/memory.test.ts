@@ -101,14 +101,58 @@ describe('InMemoryEventBus: failures', () => {
     expect((error as AggregateHandlerError).errors).toHaveLength(count)
   })
 
-  it('lists a hundred failures, and says how many more there are', async () => {
+  it.each([
+    [2, 10_000],
+    [9, 500],
+    [60, 75],
+    [120, 10_000],
+  ])('names all of %i failed handlers with messages of %i characters', async (count, length) => {
+    const { message } = await failureOf(count, 'h', length)
+    expect(message.length).toBeLessThanOrEqual(3_700)
+    for (let n = 1; n <= count; n++) expect(message).toMatch(new RegExp(`[.;] h${n}: Error: x+`))
+    expect(message).not.toContain('more')
+  })
+
+  it('shortens only the long messages of failed handlers, and marks them with an ellipsis', async () => {
     const bus = new InMemoryEventBus()
-    for (let n = 1; n <= 120; n++) {
-      bus.subscribe('a', { name: `h${n}`, handle: () => Promise.reject(new Error('x'.repeat(10_000))) })
+    const short = 'connection refused by mail.example.org:587'
+    for (let n = 1; n <= 30; n++) {
+      const message = n % 2 === 0 ? short : 'x'.repeat(500)
+      bus.subscribe('a', { name: `h${n}`, handle: () => Promise.reject(new Error(message)) })
     }
     const { message } = (await bus.publish({ type: 'a' }).catch((thrown: unknown) => thrown)) as Error
-    expect(message).toMatch(/; h100: Error: x+; and 20 more$/)
-    expect(message.length).toBeLessThan(60_000)
+    expect(message.split(`Error: ${short}`)).toHaveLength(16)
+    expect(message.match(/Error: x+…/g)).toHaveLength(15)
+    expect(message.length).toBeGreaterThan(3_500)
+  })
+
+  it('lists the names of failed handlers without messages when there is no room for messages', async () => {
+    const { message } = await failureOf(40, 'h'.repeat(80), 100)
+    expect(message).not.toContain('Error')
+    for (let n = 1; n <= 40; n++) expect(message).toMatch(new RegExp(`h${n}(;|$)`))
+  })
+
+  it('says how many failed handlers it does not name', async () => {
+    const { message } = await failureOf(1_000, 'handler', 10_000)
+    const [, last = '', more = ''] = /; handler(\d+); and (\d+) more$/.exec(message) ?? []
+    expect(Number(last) + Number(more)).toBe(1_000)
+    expect(Number(last)).toBeGreaterThan(200)
+    expect(message.length).toBeLessThanOrEqual(3_700)
+  })
+
+  it('names all failed handlers in the last error of a relay with the longest name', async () => {
+    const outbox = createTestOutbox({ retry: { maxAttempts: 1 } })
+    const bus = new InMemoryEventBus()
+    for (let n = 1; n <= 30; n++) {
+      const handle = () => Promise.reject(new Error('x'.repeat(480)))
+      bus.subscribe('a', { name: `handler-${n}`, handle })
+    }
+    outbox.relay(bus, { name: 'r'.repeat(255) })
+    await outbox.enqueue({ type: 'a' })
+    await outbox.drain()
+    const [dead] = await outbox.deadLetters.list()
+    for (let n = 1; n <= 30; n++) expect(dead?.lastError).toContain(`handler-${n}: Error: x`)
+    expect(dead?.lastError).toMatch(/x…$/)
   })
 
   it('names the failed handlers of an event in the last error of a relay, and fails no other event', async () => {
@@ -288,3 +332,15 @@ describe('InMemoryEventBus: speed', () => {
     expect(Math.min(...times)).toBeLessThan(1)
   })
 })
+
+/** The error of a publish call to `count` handlers that all fail. */
+async function failureOf(count: number, name: string, length: number): Promise<Error> {
+  const bus = new InMemoryEventBus()
+  for (let n = 1; n <= count; n++) {
+    bus.subscribe('a', { name: name + n, handle: () => Promise.reject(new Error('x'.repeat(length))) })
+  }
+  return bus.publish({ type: 'a' }).then(
+    () => expect.fail('no handler failed'),
+    (thrown: Error) => thrown,
+  )
+}

@@ -91,10 +91,23 @@ export class ProcessDiedError extends AftercommitError {
   }
 }
 
-const MAX_LISTED = 100
+/** A store keeps 4,000 characters of an error. The name of this error and the name of a relay need some of them. */
+const MAX_MESSAGE = 3_700
 const MAX_REASON = 500
+/** A shorter text of an error would say nothing. Names without a text leave room for more names. */
+const MIN_REASON = 10
+const MAX_HANDLER_NAME = 255
 
-/** Failure of at least one handler. The message names each failed handler with its error. */
+interface HandlerError {
+  /** Null for a failure outside of handlers, for example in an interceptor. */
+  readonly handler: string | null
+  readonly error: unknown
+}
+
+/**
+ * Failure of at least one handler. The message names each failed handler with its error. Error texts are shortened so that
+ * all names fit into the message. If even the names do not fit, the message ends with the number of the other failures.
+ */
 export class AggregateHandlerError extends AftercommitError {
   static {
     nameErrors(AggregateHandlerError, 'AggregateHandlerError')
@@ -103,25 +116,75 @@ export class AggregateHandlerError extends AftercommitError {
   /** Values that the handlers threw, in the order of registration. */
   readonly errors: readonly unknown[]
 
-  /** `handler` is null for a failure outside of handlers, for example in an interceptor. */
-  constructor(
-    failures: readonly { readonly handler: string | null; readonly error: unknown }[],
-    eventType?: string,
-  ) {
+  constructor(failures: readonly HandlerError[], eventType?: string) {
     const whose = eventType === undefined ? '' : ` of ${quoteText(eventType)}`
     const who = failures.length === 1 ? '1 handler' : `${failures.length} handlers`
-    const listed = failures.slice(0, MAX_LISTED).map(({ handler, error }) => {
-      const { name, message } = describeError(error)
-      const reason = sanitizeText(`${name}: ${message}`, MAX_REASON)
-      return handler === null ? reason : `${handler}: ${reason}`
-    })
-    const more = failures.length - listed.length
-    super(
-      'HANDLERS_FAILED',
-      `${who}${whose} failed. ${listed.join('; ')}${more > 0 ? `; and ${more} more` : ''}`,
-    )
+    const head = `${who}${whose} failed. `
+    super('HANDLERS_FAILED', head + listFailures(failures, MAX_MESSAGE - head.length))
     this.errors = Object.freeze(failures.map(({ error }) => error))
   }
+}
+
+/** Lists failures in at most `max` characters: all names first, then as much of each error text as there is room for. */
+function listFailures(failures: readonly HandlerError[], max: number): string {
+  const labels = failures.map(({ handler }) => labelOf(handler))
+  const forNames = labels.reduce((sum, label) => sum + label.length + SEPARATOR.length, 0)
+  if (forNames + failures.length * MIN_REASON > max) return listNames(labels, max)
+  const reasons = failures.map(({ error }) => reasonOf(error))
+  const length = sharedLength(
+    reasons.map((reason) => reason.length),
+    max - forNames - failures.length * COLON.length,
+  )
+  return labels
+    .map((label, at) => {
+      const reason = shorten(reasons[at] as string, length)
+      return failures[at]?.handler === null ? reason : label + COLON + reason
+    })
+    .join(SEPARATOR)
+}
+
+const SEPARATOR = '; '
+const COLON = ': '
+
+function labelOf(handler: string | null): string {
+  return handler === null ? '(no handler)' : shorten(handler, MAX_HANDLER_NAME)
+}
+
+function reasonOf(error: unknown): string {
+  const { name, message } = describeError(error)
+  return shorten(`${name}: ${message}`, MAX_REASON)
+}
+
+/** Lists as many names as fit, and says how many there are besides. */
+function listNames(labels: readonly string[], max: number): string {
+  const room = max - `; and ${labels.length} more`.length
+  const listed: string[] = []
+  let used = 0
+  for (const label of labels) {
+    used += label.length + SEPARATOR.length
+    if (used > room) break
+    listed.push(label)
+  }
+  const more = labels.length - listed.length
+  return more > 0 ? [...listed, `and ${more} more`].join(SEPARATOR) : listed.join(SEPARATOR)
+}
+
+/** The largest length to which all texts can be cut so that they fit into `room` together. Short texts leave room for others. */
+function sharedLength(lengths: readonly number[], room: number): number {
+  let left = room
+  let count = lengths.length
+  for (const length of [...lengths].sort((a, b) => a - b)) {
+    const share = Math.floor(left / count)
+    if (length > share) return share
+    left -= length
+    count--
+  }
+  return MAX_REASON
+}
+
+/** Cuts a text to `max` characters, the last of which is an ellipsis. */
+function shorten(text: string, max: number): string {
+  return text.length <= max ? sanitizeText(text, max) : `${sanitizeText(text, max - 1)}…`
 }
 
 /** Thrown by a handler that wants to be called again at a given time: no attempt is counted. */
