@@ -20,7 +20,10 @@ export function findProgram(...names) {
   return undefined
 }
 
-/** Does nothing unless the user is root on Debian. Says in one line what it does. */
+/** Time that another installation on this machine may take. */
+const LOCK_TIMEOUT_MS = 240_000
+
+/** Installs a package if the user is root on Debian. Prints one line that says so. */
 export function installPackage(title, name) {
   if (process.getuid?.() !== 0 || !findProgram('apt-get')) return
   console.error(`[services] ${title} is not on this machine: installing the Debian package ${name}`)
@@ -28,11 +31,18 @@ export function installPackage(title, name) {
   // Another run may be installing something at this moment.
   const wait = ['-o', 'DPkg::Lock::Timeout=240', '-o', 'Acquire::Retries=3']
   for (const args of [['update'], ['install', '-y', '--no-install-recommends', name]]) {
-    const { status, stderr } = spawnSync('apt-get', [...wait, ...args], {
-      env,
-      encoding: 'utf8',
-      timeout: 300_000,
-    })
+    const { status, stderr } = runUnlocked([...wait, ...args], env)
     if (status !== 0) throw new Error(`apt-get ${args[0]} failed: ${String(stderr).trim().slice(-500)}`)
+  }
+}
+
+/** Repeats the command while another process updates the package lists, because apt-get does not wait for their lock. */
+function runUnlocked(args, env) {
+  const until = Date.now() + LOCK_TIMEOUT_MS
+  for (;;) {
+    const result = spawnSync('apt-get', args, { env, encoding: 'utf8', timeout: 300_000 })
+    const isLocked = result.status !== 0 && /Could not get lock|Unable to lock/.test(result.stderr)
+    if (!isLocked || Date.now() > until) return result
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1_000)
   }
 }

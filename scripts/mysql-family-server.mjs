@@ -12,7 +12,7 @@ export class MysqlFamilyServer extends PrivateServer {
     this.#program = program
     this.#settings = {
       'bind-address': '127.0.0.1',
-      'max-connections': 200,
+      'max-connections': 400,
       'innodb-flush-log-at-trx-commit': fsync ? 1 : 2,
       ...settings,
     }

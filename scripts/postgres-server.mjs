@@ -124,7 +124,7 @@ class Server extends PrivateServer {
     this.#settings = {
       listen_addresses: '127.0.0.1',
       unix_socket_directories: this.#socket,
-      max_connections: 200,
+      max_connections: 400,
       fsync: fsync ? 'on' : 'off',
       ...settings,
     }

@@ -172,7 +172,7 @@ describe.skipIf(!given).each(Object.entries(REDIS_CLIENTS))('Redis Streams with 
   })
 
   it('does not leave to the client what is published while that is not connected', async () => {
-    const { bus, proxy, client } = await busOf({ confirmTimeoutMs: 100 })
+    const { bus, proxy, client } = await busOf({ confirmTimeoutMs: 1_000 })
     await bus.publish(event())
     proxy.refuse()
     await until(() => !isConnected(client.client))

@@ -1,5 +1,6 @@
 import fs from 'node:fs'
 import { describe, expect, it } from 'vitest'
+import { isInTransaction } from '../../../src/stores/sqlite/driver.js'
 import { type SqliteDatabase, sqliteStore } from '../../../src/stores/sqlite/index.js'
 import { sqliteDrivers, sqliteFolder } from '../../support/sqlite-drivers.js'
 import { afterwards } from '../../support/trap-kit.js'
@@ -96,6 +97,9 @@ describe.each(sqliteDrivers())('diagnosis of SQLite by $name', ({ open }) => {
         prepare: (sql) => client.prepare(sql),
         exec: (sql) => (/journal_mode|busy_timeout/.test(sql) ? undefined : client.exec(sql)),
         close: () => client.close(),
+        get inTransaction() {
+          return isInTransaction(client)
+        },
       }
     }
     const findings = await storeOn(file, stubborn).diagnose()
