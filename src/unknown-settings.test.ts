@@ -5,7 +5,7 @@ import { natsBus } from './buses/nats/index.js'
 import { rabbitmqBus } from './buses/rabbitmq/index.js'
 import { redisBus } from './buses/redis/index.js'
 import { AftercommitError } from './core/errors.js'
-import { exactlyOnce, idempotent, processedEvents } from './inbox/index.js'
+import { exactlyOnce, idempotent, memoryProcessedEvents, processedEvents } from './inbox/index.js'
 import { type BusOptions, createOutbox, defineEvent, EventEnvelope, toCloudEvent } from './index.js'
 import { OnEvent } from './integrations/on-event.js'
 import { jsonLogger } from './observe/logger.js'
@@ -50,6 +50,7 @@ const WHOLE: Place[] = [
   ['mysqlStore()', 'databse', 'database', (more) => mysqlStore({}, more)],
   ['sqliteStore()', 'tabel', 'table', (more) => sqliteStore(() => ({}) as never, more)],
   ['memoryStore()', 'clok', 'clock', (more) => memoryStore(more)],
+  ['memoryProcessedEvents()', 'clok', 'clock', (more) => memoryProcessedEvents(more)],
   ['a bus', 'gruop', 'group', (more) => readBusOptions<BusOptions>(more, [])],
   ['a bus', 'partition', 'partitions', (more) => kafkaBus({} as never, more)],
   ['a bus', 'replica', 'replicas', (more) => natsBus({} as never, more)],

@@ -3,6 +3,8 @@ import type { EventCatalog } from '../core/catalog.js'
 import type { EventDefinition } from '../core/define-event.js'
 import { HandlerExistsError, InvalidSettingError } from '../core/errors.js'
 import { covers } from '../core/pattern.js'
+import { hasMethod, readArray } from '../core/settings.js'
+import { read } from '../core/unknown.js'
 
 export type TypeOrDefinition = string | EventDefinition
 
@@ -55,7 +57,8 @@ export class Subscriptions {
 }
 
 export function checkEventHandler(handler: EventHandler<never>): void {
-  if (typeof handler?.handle === 'function' && typeof handler.name === 'string' && handler.name !== '') return
+  const name = read(handler, 'name')
+  if (hasMethod(handler, 'handle') && typeof name === 'string' && name !== '') return
   throw new InvalidSettingError(
     'handler',
     "must have a name and a handle() function: { name: 'send-invoice', handle }",
@@ -63,12 +66,11 @@ export function checkEventHandler(handler: EventHandler<never>): void {
 }
 
 export function checkTypes(types: readonly TypeOrDefinition[]): readonly TypeOrDefinition[] {
-  if (Array.isArray(types)) return types
-  throw new InvalidSettingError('types', 'must be an array: subscribeAll([OrderPlaced, OrderPaid], handler)')
+  return readArray('types', types, 'must be an array: subscribeAll([OrderPlaced, OrderPaid], handler)')
 }
 
 function routeOf(type: TypeOrDefinition): string {
-  const route = typeof type === 'string' ? type : type?.eventType
+  const route = typeof type === 'string' ? type : read(type, 'eventType')
   if (typeof route !== 'string' || route === '')
     throw new InvalidSettingError('type', 'must be an event definition, or the name of an event type')
   if (route.includes('*') && !PATTERN.test(route)) {

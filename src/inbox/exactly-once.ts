@@ -2,7 +2,8 @@ import { runHandling } from '../ambient.js'
 import type { EventHandler } from '../bus.js'
 import type { EventEnvelope } from '../core/envelope.js'
 import { InvalidSettingError } from '../core/errors.js'
-import { readSettings } from '../core/settings.js'
+import { hasMethod, readSettings } from '../core/settings.js'
+import { read } from '../core/unknown.js'
 import type { HandlerContext } from '../handler.js'
 import type { Transaction } from '../transaction.js'
 import { checkHandler, checkName, type InboxLogOptions, type InboxOptions, nameFor } from './handler-name.js'
@@ -49,7 +50,7 @@ export function exactlyOnce<T, Client>(
   checkHandler(handler, 'exactlyOnce(handler, outbox)')
   const names = typeof handler === 'function' ? (['name'] as const) : (['logger'] as const)
   const options = readSettings<InboxOptions & InboxLogOptions>('exactlyOnce()', given, names)
-  if (typeof outbox?.store?.markProcessed !== 'function' || typeof outbox.transaction !== 'function') {
+  if (!hasMethod(read(outbox, 'store'), 'markProcessed') || !hasMethod(outbox, 'transaction')) {
     throw new InvalidSettingError('outbox', 'must be an outbox: exactlyOnce(handler, outbox)')
   }
   const once = (
@@ -64,7 +65,7 @@ export function exactlyOnce<T, Client>(
     })
 
   if (typeof handler !== 'function') {
-    const name = checkName(handler.name)
+    const name = checkName(read(handler, 'name'))
     const skipped = skipLog(name, options)
     const handle = async (event: EventEnvelope<T>): Promise<void> => {
       const run = () => once(name, event, (tx) => handler.handle(event, { tx }))

@@ -1,4 +1,5 @@
 import { InvalidSettingError } from '../core/errors.js'
+import { hasMethod } from '../core/settings.js'
 import { isClean } from '../core/text.js'
 import type { Logger } from '../observe/logger.js'
 
@@ -23,9 +24,7 @@ export function checkName(name: unknown): string {
 
 /** A function for `outbox.on`, or `{ name, handle }` for a bus. */
 export function checkHandler(handler: unknown, usage: string): void {
-  const handle =
-    typeof handler === 'object' && handler !== null ? (handler as { handle?: unknown }).handle : handler
-  if (typeof handle === 'function') return
+  if (typeof handler === 'function' || hasMethod(handler, 'handle')) return
   throw new InvalidSettingError('handler', `must be a function, or { name, handle } for a bus: ${usage}`)
 }
 

@@ -1,7 +1,8 @@
 import type { EventHandler } from '../bus.js'
 import type { EventEnvelope } from '../core/envelope.js'
 import { InvalidSettingError } from '../core/errors.js'
-import { readSettings } from '../core/settings.js'
+import { hasMethod, readSettings } from '../core/settings.js'
+import { read } from '../core/unknown.js'
 import type { HandlerContext, HandlerFunction } from '../handler.js'
 import { checkHandler, checkName, type InboxLogOptions, type InboxOptions, nameFor } from './handler-name.js'
 import type { ProcessedEventStore } from './processed-events.js'
@@ -30,7 +31,7 @@ export function idempotent<T>(
   checkHandler(handler, 'idempotent(handler, store)')
   const names = typeof handler === 'function' ? (['name'] as const) : (['logger'] as const)
   const options = readSettings<InboxOptions & InboxLogOptions>('idempotent()', given, names)
-  if (typeof store?.contains !== 'function' || typeof store.markProcessed !== 'function') {
+  if (!hasMethod(store, 'contains') || !hasMethod(store, 'markProcessed')) {
     throw new InvalidSettingError('store', 'must keep marks: idempotent(handler, processedEvents(outbox))')
   }
   const once = async (
@@ -45,7 +46,7 @@ export function idempotent<T>(
     return true
   }
   if (typeof handler !== 'function') {
-    const name = checkName(handler.name)
+    const name = checkName(read(handler, 'name'))
     const skipped = skipLog(name, options)
     return {
       name,

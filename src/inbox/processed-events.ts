@@ -2,7 +2,9 @@ import { type Clock, systemClock } from '../core/clock.js'
 import { InvalidSettingError } from '../core/errors.js'
 import { EventId } from '../core/event-id.js'
 import { nameNested } from '../core/name-nested.js'
-import { isA } from '../core/unknown.js'
+import { timeOf } from '../core/plain.js'
+import { hasMethod, needs, readSettings } from '../core/settings.js'
+import { read } from '../core/unknown.js'
 import type { EventStore } from '../store.js'
 import type { Transaction } from '../transaction.js'
 import { checkName } from './handler-name.js'
@@ -40,6 +42,9 @@ const OLDEST_MS = 3_155_760_000_000
  * is part of it. The outbox deletes them by itself after `retention.processedMs`.
  */
 export function processedEvents<Client>(outbox: OutboxLike<Client>): ProcessedEventStore {
+  if (!hasMethod(read(outbox, 'store'), 'isProcessed') || !hasMethod(outbox, 'transaction')) {
+    throw new InvalidSettingError('outbox', 'must be an outbox: processedEvents(outbox)')
+  }
   const { store, clock = systemClock } = outbox
   return {
     async contains(mark) {
@@ -51,7 +56,7 @@ export function processedEvents<Client>(outbox: OutboxLike<Client>): ProcessedEv
       await outbox.transaction((tx) => store.markProcessed(tx.client, handler, eventId))
     },
     async deleteBefore(date) {
-      const before = timeOf(date)
+      const before = checkDate(date)
       for (let deleted = 0; ; ) {
         // Anew for each batch, since time goes on; what was marked at that very moment is not older.
         const ageMs = Math.min(clock.now() - before + 1, OLDEST_MS)
@@ -66,8 +71,9 @@ export function processedEvents<Client>(outbox: OutboxLike<Client>): ProcessedEv
 }
 
 /** Marks that are gone with the process, for tests and for effects that are gone with it as well. Grows until pruned. */
-export function memoryProcessedEvents(options: { readonly clock?: Clock } = {}): ProcessedEventStore {
-  const { clock = systemClock } = options
+export function memoryProcessedEvents(options?: { readonly clock?: Clock }): ProcessedEventStore {
+  const { clock = systemClock } = readSettings('memoryProcessedEvents()', options, ['clock'])
+  needs('clock', clock, ['now'])
   const marks = new Map<string, number>()
   const keyOf = ({ handler, eventId }: ProcessedEvent) => JSON.stringify([handler, eventId])
   return {
@@ -77,7 +83,7 @@ export function memoryProcessedEvents(options: { readonly clock?: Clock } = {}):
       if (!marks.has(key)) marks.set(key, clock.now())
     },
     async deleteBefore(date) {
-      const before = timeOf(date)
+      const before = checkDate(date)
       const old = [...marks].filter(([, at]) => at < before)
       for (const [key] of old) marks.delete(key)
       return old.length
@@ -89,12 +95,12 @@ function checkMark(method: string, mark: ProcessedEvent): ProcessedEvent {
   if (typeof mark !== 'object' || mark === null) {
     throw new InvalidSettingError(method, `takes an object: ${method}({ handler, eventId })`)
   }
-  const { handler, eventId } = mark
-  return { handler: checkName(handler), eventId: EventId.from(eventId) }
+  const handler = checkName(read(mark, 'handler'))
+  return { handler, eventId: EventId.from(read(mark, 'eventId') as string) }
 }
 
-function timeOf(date: Date): number {
-  const time = isA(date, Date) ? date.getTime() : Number.NaN
+function checkDate(date: Date): number {
+  const time = timeOf(date)
   if (Number.isNaN(time)) throw new InvalidSettingError('deleteBefore', 'takes a Date')
   return time
 }
