@@ -31,6 +31,17 @@ const fails = (): never => {
   throw new Error('secret-4711')
 }
 
+/** The schema with a `validate` that leaves no rejection of its own unhandled, as `validate` of zod does. */
+function withoutRejection(schema: z.ZodType): StandardSchemaV1 {
+  const validate = async (value: unknown) => {
+    const result = await schema.safeParseAsync(value)
+    return result.success ? { value: result.data } : { issues: result.error.issues }
+  }
+  const { _zod, safeParse } = schema
+  const standard = { version: 1, vendor: 'zod', validate } as const
+  return Object.assign({ '~standard': standard }, { _zod, safeParse })
+}
+
 enum OrderEvents {
   Placed = 'order.placed',
   Paid = 'order.paid',
@@ -423,6 +434,25 @@ describe('an event with a schema', () => {
   it('says of an asynchronous schema of zod 3 that it is asynchronous', () => {
     const schema = z3.object({ n: z3.number().refine(async () => true) })
     expect(() => defineEvent('a', { schema })({ n: 1 }).toEnvelope()).toThrow(/asynchronous/)
+  })
+
+  it('says of an asynchronous transform inside an object of zod 4 that it is asynchronous', () => {
+    const schema = withoutRejection(z.object({ n: z.number().transform(async () => fails()) }))
+    expect(() => defineEvent('a', { schema })({ n: 1 }).toEnvelope()).toThrow(/asynchronous/)
+  })
+
+  it('leaves no unhandled rejection of its own when an asynchronous schema of zod 4 rejects', async () => {
+    const schema = withoutRejection(z.number().transform(async () => fails()))
+    const unhandled: unknown[] = []
+    const listener = (reason: unknown) => unhandled.push(reason)
+    process.on('unhandledRejection', listener)
+    try {
+      expect(() => defineEvent('a', { schema }).decode('1', 1)).toThrow(/asynchronous/)
+      await new Promise((resolve) => setTimeout(resolve, 20))
+    } finally {
+      process.off('unhandledRejection', listener)
+    }
+    expect(unhandled).toEqual([])
   })
 
   it('refuses instances whose data JSON would lose', () => {

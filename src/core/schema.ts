@@ -29,28 +29,37 @@ export function isStandardSchema(value: unknown): value is StandardSchemaV1 {
 
 /**
  * Returns the error for a schema that answered with a promise. zod (3 and 4) answers with a promise also when a transform
- * or a refinement throws: `validate` then repeats the validation asynchronously. `safeParse` tells the two cases apart,
- * because it throws what the transform threw, or zod's own error about asynchronous checks.
+ * or a refinement throws: `validate` then repeats the validation asynchronously. A second run tells the two cases apart.
  */
 function notSynchronous(
   schema: StandardSchemaV1,
   value: unknown,
   eventType: string,
 ): UndecodablePayloadError {
-  const { safeParse } = schema as { readonly safeParse?: unknown }
-  if (typeof safeParse === 'function') {
-    try {
-      safeParse.call(schema, value)
-    } catch (thrown) {
-      if (!/synchronous parse/i.test(describeError(thrown).message)) {
-        return new UndecodablePayloadError(eventType, 'its schema threw an error', { thrown })
-      }
+  try {
+    runZod(schema, value)
+  } catch (thrown) {
+    if (!/synchronous parse/i.test(describeError(thrown).message)) {
+      return new UndecodablePayloadError(eventType, 'its schema threw an error', { thrown })
     }
   }
   return new UndecodablePayloadError(
     eventType,
     'its schema is asynchronous: use synchronous checks, and do the rest before publishing or in the handler',
   )
+}
+
+/**
+ * Throws what a transform or a refinement throws. For an asynchronous schema, zod 3 throws its own error about that, and
+ * zod 4 returns a promise. The public `safeParse` of zod 4 would lose that promise: if it rejects, the rejection is unhandled.
+ * The loss in `validate` of zod (4.4, and 3) remains.
+ */
+function runZod(schema: object, value: unknown): void {
+  const zod4 = read(schema, '_zod')
+  const run = read(zod4, 'run')
+  const safeParse = read(schema, 'safeParse')
+  if (typeof run === 'function') ignoreRejection(run.call(zod4, { value, issues: [] }, { async: true }))
+  else if (typeof safeParse === 'function') ignoreRejection(safeParse.call(schema, value))
 }
 
 /** Adds a hint when a failing path holds a Date: it travels as text, and the schema must take it back from text. */
