@@ -80,7 +80,9 @@ export class Connection {
     if (!this.#open) return this.#driver.query(sql, params)
     const session = this.#live ?? (await this.#connected())
     try {
-      return await answered(session.query(sql, params))
+      const answer = session.query(sql, params)
+      // The driver of PGlite limits the wait for the session itself. A statement that was given up here would still take effect.
+      return await (this.#driver.pooled ? answered(answer) : answer)
     } catch (error) {
       if (!survives(error)) void this.#take().then((taken) => taken?.release(true))
       throw error

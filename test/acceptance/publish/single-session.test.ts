@@ -9,6 +9,7 @@ import { statement } from '../../../src/stores/postgres/driver.js'
 import { PGliteDriver } from '../../../src/stores/postgres/drivers/pglite.js'
 import { postgresStore } from '../../../src/stores/postgres/index.js'
 import { namesOf } from '../../../src/stores/postgres/names.js'
+import { PostgresStore } from '../../../src/stores/postgres/store.js'
 import { recordLog } from '../../support/log-recorder.js'
 import { inside, NEEDS_A_SESSION, NEEDS_NO_SESSION } from '../../support/outbox-calls.js'
 import { afterwards, event, migratedDatabase, poolOn } from '../../support/trap-kit.js'
@@ -158,6 +159,47 @@ describe('a transaction on PGlite', () => {
     expect(await driver.query(one, [])).toEqual([[1]])
     await driver.transaction(async () => void bodies++)
     expect(bodies).toBe(1)
+  })
+
+  it('keeps a statement from running that was rejected with STORE_BUSY', async () => {
+    const { outbox } = await pglite()
+    await outbox.enqueue(event())
+    const store = new PostgresStore(new PGliteDriver(database as never, 100), {})
+    await store.open({ onRing: () => {}, onWarning: () => {} })
+    afterwards('close the store', () => store.close())
+    const claim = {
+      token: 'a:1',
+      leaseMs: 60_000,
+      limit: 10,
+      maxBytes: 1_000_000,
+      fromSeq: 0,
+      skipRecentMs: 0,
+      suspects: 0,
+      accept: { names: [], versions: [], prefixes: [''] },
+    }
+    const calls = {
+      claim: () => store.claim(claim),
+      pause: () => store.pause('thing.paused'),
+      heartbeat: () =>
+        store.heartbeat({
+          id: 'late',
+          host: 'h',
+          pid: 1,
+          version: '1',
+          handlers: {},
+          accept: { names: [], versions: [], prefixes: [] },
+          counters: { done: 0, failed: 0, dead: 0 },
+        }),
+    }
+    await database.transaction(async () => {
+      for (const call of Object.values(calls))
+        await expect(call()).rejects.toMatchObject({ code: 'STORE_BUSY' })
+    })
+    const { rows } = await database.query('select locked_by from outbox_event')
+    expect(rows).toEqual([{ locked_by: null }])
+    expect(await store.paused()).toEqual([])
+    expect(await store.instances(60_000)).toEqual([])
+    expect((await store.claim(claim)).rows).toHaveLength(1)
   })
 })
 

@@ -46,8 +46,12 @@ export class PGliteDriver<Client extends PGliteClient> implements PostgresDriver
     this.#patienceMs = patienceMs
   }
 
+  /**
+   * Runs the statement in a transaction of its own. PGlite keeps waiting statements in a queue and cannot cancel one. The
+   * body of a transaction runs when the session is free, so a statement that was rejected with STORE_BUSY can still be left out.
+   */
   query(statement: Statement, params: readonly Param[]): Promise<readonly Row[]> {
-    return inTime(this.#patienceMs, () => run(this.#database, statement, params))
+    return this.#exclusively((client) => run(client, statement, params))
   }
 
   queryOn(client: Client, statement: Statement, params: readonly Param[]): Promise<readonly Row[]> {
@@ -82,17 +86,12 @@ export class PGliteDriver<Client extends PGliteClient> implements PostgresDriver
     if (client !== undefined) throw cannotUseClient()
     let finished = false
     try {
-      return await inTime(
-        this.#patienceMs,
-        (begun) =>
-          this.#database.transaction(async (client: Client) => {
-            begun()
-            const result = await body(sessionOf(client))
-            await refuseFailedTransaction((sql) => client.exec(sql))
-            finished = true
-            return result
-          }) as Promise<T>,
-      )
+      return await this.#exclusively(async (client) => {
+        const result = await body(sessionOf(client))
+        await refuseFailedTransaction((sql) => client.exec(sql))
+        finished = true
+        return result
+      })
     } catch (error) {
       if (finished && !refusedCommit(error)) throw new CommitUnknownError(error)
       throw error
@@ -106,6 +105,18 @@ export class PGliteDriver<Client extends PGliteClient> implements PostgresDriver
 
   guard(): () => void {
     return () => {}
+  }
+
+  /** Runs the body in a transaction. Rejects with STORE_BUSY if the session is not free in time, and then never runs the body. */
+  #exclusively<T>(body: (client: Client) => Promise<T>): Promise<T> {
+    return inTime(
+      this.#patienceMs,
+      (begun) =>
+        this.#database.transaction(async (client: Client) => {
+          begun()
+          return body(client)
+        }) as Promise<T>,
+    )
   }
 }
 
