@@ -1,7 +1,7 @@
 import { inspect } from 'node:util'
 import { describe, expect, it } from 'vitest'
 import { InvalidEventError } from './errors.js'
-import { createMetadata, EMPTY_METADATA, mergeMetadata, trustedMetadata } from './metadata.js'
+import { createMetadata, EMPTY_METADATA, mergeMetadata, readMetadata, trustedMetadata } from './metadata.js'
 
 describe('createMetadata', () => {
   it('keeps the known fields, drops undefined ones, and is frozen', () => {
@@ -32,6 +32,13 @@ describe('createMetadata', () => {
   it('refuses what is not an object', () => {
     expect(() => createMetadata('x' as unknown as object)).toThrow(InvalidEventError)
     expect(() => createMetadata(null as unknown as object)).toThrow(InvalidEventError)
+  })
+})
+
+describe('readMetadata', () => {
+  it.each([[null], ['text'], [5], [[]]])('refuses %j with the message of createMetadata', (input) => {
+    expect(() => readMetadata(input)).toThrow(/^Invalid metadata: it must be an object\.$/)
+    expect(() => createMetadata(input as never)).toThrow(/^Invalid metadata: it must be an object\.$/)
   })
 })
 

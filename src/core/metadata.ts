@@ -86,8 +86,7 @@ function checkedMetadata(input: MetadataInput): EventMetadata {
 /** As createMetadata(), for data of other programs: fields that this version does not know are left out. */
 export function readMetadata(input: unknown): EventMetadata {
   if (input === undefined) return EMPTY_METADATA
-  if (typeof input !== 'object' || input === null || Array.isArray(input))
-    throw notMetadata('must be an object')
+  if (typeof input !== 'object' || input === null || Array.isArray(input)) throw notMetadata()
   return copyFields(input, checkMetadataText)
 }
 
