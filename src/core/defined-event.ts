@@ -165,9 +165,13 @@ export class DefinedEvent<T = unknown, Type extends string = string> {
     options: unknown,
     inspect?: (value: unknown, options: unknown) => string,
   ): unknown {
-    const { eventId, eventType, aggregateType, occurredAt } = this
-    const shown = { eventId, eventType, aggregateType, occurredAt, payload: '[hidden]' }
-    return inspectedAs('DefinedEvent', shown, options, inspect)
+    const fieldsOf = () => {
+      const { eventId, eventType, aggregateType } = this
+      // A proxy, and an object that inherits from the event, have no private members.
+      const time = #occurredAtMs in this ? { occurredAt: this.occurredAt } : {}
+      return { eventId, eventType, aggregateType, ...time, payload: '[hidden]' }
+    }
+    return inspectedAs('DefinedEvent', fieldsOf, options, inspect)
   }
 
   #fields(): DefinitionFields {

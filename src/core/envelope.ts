@@ -206,8 +206,14 @@ export class EventEnvelope<T = unknown> {
     options: unknown,
     inspect?: (value: unknown, options: unknown) => string,
   ): unknown {
-    const { occurredAtMs: _, ...shown } = withoutData(this)
-    return inspectedAs('EventEnvelope', { ...shown, occurredAt: this.occurredAt }, options, inspect)
+    const fieldsOf = () => {
+      const { eventId, eventType, aggregateType, aggregateId, tenantId, version, orderingKey } = this
+      const ids = { eventId, eventType, aggregateType, aggregateId, tenantId, version, orderingKey }
+      // Not `payloadBytes`: its getter reads a private member, which a proxy of the envelope does not have.
+      const { headers, metadata, payloadSize, occurredAt } = this
+      return { ...withoutData({ ...ids, headers, metadata, payloadSize, payloadText: null }), occurredAt }
+    }
+    return inspectedAs('EventEnvelope', fieldsOf, options, inspect)
   }
 
   #withMetadata(changes: MetadataInput): EventEnvelope<T> {

@@ -2,7 +2,7 @@ import { checkMetadataText } from './checks.js'
 import { unreadableEvent } from './errors/event.js'
 import { InvalidEventError } from './errors.js'
 import { refusedKind } from './plain.js'
-import { INSPECT, LOGGED, withoutUser } from './redact.js'
+import { INSPECT, inspectedAs, LOGGED, withoutUser } from './redact.js'
 import { rejectUnknownKeys } from './reject-unknown-keys.js'
 
 /** Where an event comes from. `userId` is redacted when printed; the property and JSON hold the raw value. */
@@ -49,8 +49,7 @@ class Metadata implements EventMetadata {
     options: unknown,
     inspect?: (value: unknown, options: unknown) => string,
   ): unknown {
-    const shown = withoutUser(this)
-    return inspect === undefined ? shown : inspect(shown, options)
+    return inspectedAs('', () => withoutUser(this), options, inspect)
   }
 
   [LOGGED](): EventMetadata {

@@ -1,6 +1,8 @@
-import { inspect } from 'node:util'
+import { format, inspect } from 'node:util'
 import pino from 'pino'
 import { describe, expect, it } from 'vitest'
+import { toCloudEvent } from './cloud-event.js'
+import { toCloudEventBinary } from './cloud-event-binary.js'
 import { defineEvent } from './define-event.js'
 import { EventEnvelope } from './envelope.js'
 import { TransactionEndedError, TransactionRolledBackError } from './errors.js'
@@ -39,6 +41,10 @@ class Holder {
   }
 }
 
+function fail(): never {
+  throw new Error('unreadable')
+}
+
 /** Every form in which application code has an event. */
 const EVENTS: Readonly<Record<string, object>> = {
   envelope,
@@ -47,6 +53,28 @@ const EVENTS: Readonly<Record<string, object>> = {
   'event by name': { type: 'order.placed', ...CONTENT },
   'event by name with JSON text': { type: 'order.placed', payloadJson: '{"card":"4111"}' },
   'JSON of an envelope': envelope.toJSON(),
+  'JSON of an envelope with bytes': EventEnvelope.create({
+    ...{ eventType: 'order.placed', ...CONTENT },
+    payload: new TextEncoder().encode('4111'),
+  }).toJSON(),
+  'spread of a defined event': { ...OrderPlaced(CONTENT.payload) },
+  CloudEvent: toCloudEvent(envelope),
+  'CloudEvent of another producer': {
+    ...{ specversion: '1.0', id: 'e-1', source: '/shop', type: 'order.placed', userid: '0815' },
+    data: CONTENT.payload,
+  },
+  'CloudEvent in binary mode': toCloudEventBinary(envelope),
+  'headers of a CloudEvent in binary mode': toCloudEventBinary(envelope).headers,
+  'headers of a CloudEvent in title case': {
+    ...{ 'Ce-Id': ['e-1'], 'Ce-Type': ['order.placed'], 'Ce-Userid': ['0815'], 'Ce-Headers': ['4711'] },
+  },
+  'headers of a CloudEvent of Kafka': { ce_id: 'e-1', ce_type: 'order.placed', ce_userid: '0815' },
+  'headers of a CloudEvent of AMQP': {
+    ...{ 'cloudEvents:id': 'e-1', 'cloudEvents:type': 'order.placed', 'cloudEvents:userid': '0815' },
+  },
+  'proxy of an envelope': new Proxy(envelope, {}),
+  'proxy of a defined event': new Proxy(OrderPlaced(CONTENT.payload, { headers: CONTENT.headers }), {}),
+  'object that inherits from an envelope': Object.create(envelope),
   record: hideFromInspection({
     ...{ eventId: 'e-1', eventType: 'order.placed', aggregateType: 'order', payloadText: '{"card":"4111"}' },
     ...{ payloadBytes: null, payloadSize: 15, headers: CONTENT.headers, metadata: CONTENT.metadata },
@@ -93,8 +121,8 @@ const PLACES: Readonly<Record<string, (event: object) => unknown>> = {
 }
 
 describe('log fields', () => {
-  const written = (value: unknown) => {
-    const fields = redactFields({ value }, { redact: undefined, escapes: false })
+  const written = (value: unknown) => shownBy(redactFields({ value }, { redact: undefined, escapes: false }))
+  const shownBy = (fields: object) => {
     let byPino = ''
     pino(QUIET, { write: (line: string) => (byPino += line) }).info(fields)
     let json = ''
@@ -122,6 +150,59 @@ describe('log fields', () => {
         correlationId: 'c-1',
       },
     ])
+  })
+
+  it.each<[string, object]>([
+    ['structured', toCloudEvent(envelope)],
+    ['binary', toCloudEventBinary(envelope)],
+    ['headers', toCloudEventBinary(envelope).headers],
+  ])('hold the ids of a CloudEvent: %s', (_mode, cloudEvent) => {
+    const { value } = redactFields({ value: cloudEvent }, { redact: undefined, escapes: false })
+    expect(value).toEqual({
+      eventId: envelope.eventId,
+      eventType: 'order.placed',
+      aggregateType: '__GLOBAL__',
+      correlationId: 'c-1',
+    })
+  })
+
+  it('hold the ids of an event and not its headers with the names of CloudEvent attributes', () => {
+    const headers = { 'ce-id': '4711', 'ce-type': '4711' }
+    for (const event of [
+      EventEnvelope.create({ ...CONTENT, eventType: 'a', headers }),
+      { ...CONTENT, type: 'a', headers },
+    ])
+      expect(written(event).join()).not.toMatch(SECRETS)
+  })
+
+  it('keep objects that are no event', () => {
+    const fields = {
+      ...{ request: { headers: { 'content-type': 'a' }, body: 'b' }, row: { id: 'e-1', type: 'a' } },
+      ...{ price: { 'ce-total': '1' }, shop: { id: '1', type: 'a', source: 'b' }, ids: { eventId: 'e-1' } },
+    }
+    expect(redactFields(fields, { redact: undefined, escapes: true })).toBe(fields)
+  })
+
+  it.each(['E_4111', 4111])('show the code of an error after redact: %j', (code) => {
+    const redact = (text: string) => text.replace(/\d{4}/g, '#')
+    const error = Object.assign(new Error('no'), { code })
+    const [byPino, json, byInspect] = shownBy(
+      redactFields({ error, deep: [error] }, { redact, escapes: false }),
+    )
+    for (const text of [byPino, json, byInspect]) expect(text).not.toContain('4111')
+    expect(JSON.parse(byPino ?? '')).toMatchObject({ error: { code: String(code).replace('4111', '#') } })
+  })
+
+  it('show the frames of an error after redact', () => {
+    const named = {
+      card4111() {
+        return new Error('no')
+      },
+    }
+    const redact = (text: string) => text.replace(/\d{4}/g, '#')
+    const [text] = shownBy(redactFields({ err: named.card4111() }, { redact, escapes: false }))
+    expect(text).toContain('card#')
+    expect(text).not.toContain('card4111')
   })
 
   it('do not serialize an event that was not published', () => {
@@ -326,11 +407,21 @@ describe('an error of a driver', () => {
       "ENOENT: no such file or directory, open '/etc/shop.crt'",
       { code: 'ENOENT', syscall: 'open', path: '/etc/shop.crt' },
     ],
+    [
+      'connect ENOENT /run/shop/.s.PGSQL.5432',
+      { code: 'ENOENT', syscall: 'connect', address: '/run/shop/.s.PGSQL.5432' },
+    ],
+    [
+      'connect EACCES \\\\.\\pipe\\shop',
+      { code: 'EACCES', syscall: 'connect', address: '\\\\.\\pipe\\shop' },
+    ],
   ])('shows no role and no path: %s', (message, fields) => {
     const error = Object.assign(new Error(message), fields)
     redactDriverError(error)
     expect(shown(error)).not.toContain('shop')
-    expect(error.message).toMatch(/SQLSTATE|denied for table `db`.`outbox_event`|^ENOENT: no such file/)
+    expect(error.message).toMatch(
+      /SQLSTATE|denied for table `db`.`outbox_event`|^ENOENT: no such file|^connect E(NOENT|ACCES)$/,
+    )
   })
 
   it('keeps codes, names and frames, and hides every other field from loggers', () => {
@@ -523,6 +614,41 @@ describe('console.log', () => {
       }
     },
   )
+
+  it.each<[string, (event: object) => object]>([
+    ['a proxy', (event) => new Proxy(event, {})],
+    ['a proxy of a proxy', (event) => new Proxy(new Proxy(event, {}), {})],
+    ['an object that inherits from it', (event) => Object.create(event)],
+    ['a copy of its properties', (event) => Object.create(event, Object.getOwnPropertyDescriptors(event))],
+    [
+      'a proxy whose fields cannot be read',
+      (event) =>
+        new Proxy(event, {
+          get: (target, key) => (typeof key === 'string' ? fail() : Reflect.get(target, key)),
+        }),
+    ],
+    ['a proxy whose keys cannot be read', (event) => new Proxy(event, { ownKeys: () => fail() })],
+  ])('shows no data and does not throw for an event behind %s', (_title, wrap) => {
+    for (const kind of ['envelope', 'defined event', 'record']) {
+      const value = wrap(EVENTS[kind] as object)
+      for (const options of [{}, { showHidden: true }, { showProxy: true }])
+        for (const text of [inspect(value, options), inspect({ deep: [value] }, { depth: 9, ...options })])
+          expect(text, kind).not.toMatch(SECRETS)
+      expect(() => format('%s %o %O', value, value, value), kind).not.toThrow()
+    }
+  })
+
+  it('shows the ids of an event behind a proxy', () => {
+    for (const event of [envelope, OrderPlaced(CONTENT.payload)])
+      expect(inspect(new Proxy(event, {}), { breakLength: Number.POSITIVE_INFINITY })).toMatch(
+        /^(EventEnvelope|DefinedEvent) \{ eventId: '.*'order\.placed'/s,
+      )
+  })
+
+  it('shows no metadata behind a proxy', () => {
+    for (const metadata of [new Proxy(envelope.metadata, {}), Object.create(envelope.metadata)])
+      expect(inspect(metadata)).not.toMatch(SECRETS)
+  })
 
   it('shows the error text of a record, cut at 500 characters', () => {
     const record = hideFromInspection({

@@ -1,5 +1,6 @@
 import { AftercommitError, hideProperty } from './errors/base.js'
-import { CODE, failureOf, isRaisedByCode, SEE_ORIGINAL, safeText } from './server-report.js'
+import { idsOf, isEventLike } from './event-like.js'
+import { CODE, failureOf, isPath, isRaisedByCode, SEE_ORIGINAL, safeText } from './server-report.js'
 import { escapeUnprintable, sanitizeText } from './text.js'
 import { causesOf, describeError, ignoreRejection, isA, read } from './unknown.js'
 
@@ -77,14 +78,6 @@ export function redactFields<Fields extends Readonly<Record<string, unknown>>>(
   } catch {
     return { fields: '[unreadable]' }
   }
-}
-
-/** Whether the value is an event of any kind: an envelope, a defined event, a record, or an object that can be published. */
-export function isEventLike(value: unknown): boolean {
-  if (typeof read(value, 'eventId') === 'string' && typeof read(value, 'eventType') === 'string') {
-    return typeof read(value, 'aggregateType') === 'string'
-  }
-  return typeof read(value, 'type') === 'string' && (has(value, 'payload') || has(value, 'payloadJson'))
 }
 
 class FieldRedactor {
@@ -192,9 +185,9 @@ class FieldRedactor {
   #error(error: object, depth: number): Error {
     const described = describeError(error)
     const [name, message] = [this.#errorString(described.name), this.#errorString(described.message)]
-    const code = read(error, 'code')
     const shown: Record<string, unknown> = { name, message }
-    if (typeof code === 'number' || (typeof code === 'string' && CODE.test(code))) shown.code = code
+    const code = this.#code(read(error, 'code'))
+    if (code !== undefined) shown.code = code
     const cause = read(error, 'cause')
     if (cause !== undefined) shown.cause = isError(cause) ? this.#value(cause, depth) : '[hidden]'
     const inner = read(error, 'errors')
@@ -203,34 +196,23 @@ class FieldRedactor {
         .slice(0, MAX_INNER_ERRORS)
         .map((one) => (isError(one) ? this.#value(one, depth) : '[hidden]'))
     }
-    return errorWith(shown, [`${name}: ${message}`, ...framesOf(error, MAX_FRAMES)].join('\n'))
+    const frames = framesOf(error, MAX_FRAMES).map((frame) => this.#errorString(frame))
+    return errorWith(shown, [`${name}: ${message}`, ...frames].join('\n'))
+  }
+
+  /** Returns the code as it is if the hook does not change it, so that a number stays a number. */
+  #code(code: unknown): unknown {
+    const isCode = typeof code === 'number' || (typeof code === 'string' && CODE.test(code))
+    if (!isCode) return undefined
+    const shown = this.#errorString(String(code))
+    return shown === String(code) ? code : shown
   }
 }
 
-function isError(value: unknown): boolean {
+/** Whether the value is an error, also of another realm or of a library that does not extend `Error`. */
+export function isError(value: unknown): boolean {
   if (isA(value, Error)) return true
-  // Errors of other realms, and of libraries that do not extend Error.
   return typeof read(value, 'message') === 'string' && typeof read(value, 'stack') === 'string'
-}
-
-/** Only own properties are read: the getters of an event that is not serialized yet would serialize it. */
-function idsOf(event: object): Record<string, unknown> {
-  const ids: Record<string, unknown> = {}
-  for (const name of ['eventId', 'eventType', 'type', 'aggregateType', 'aggregateId']) {
-    const id = has(event, name) || name === 'eventType' ? read(event, name) : undefined
-    if (typeof id === 'string') ids[name] = id
-  }
-  const correlationId = read(read(event, 'metadata'), 'correlationId')
-  if (typeof correlationId === 'string') ids.correlationId = correlationId
-  return ids
-}
-
-function has(value: unknown, name: string): boolean {
-  try {
-    return Object.hasOwn(value as object, name)
-  } catch {
-    return false
-  }
 }
 
 /** pino takes the name of the class from `constructor`, and the name of the error where there is none. */
@@ -264,9 +246,23 @@ export const INSPECT = Symbol.for('nodejs.util.inspect.custom')
 
 type Inspect = (value: unknown, options: unknown) => string
 
-/** Result of an `INSPECT` method: `Title { … }` with these fields, or the fields where the runtime passes no `inspect`. */
-export function inspectedAs(title: string, fields: object, options: unknown, inspect?: Inspect): unknown {
-  return inspect === undefined ? fields : `${title} ${inspect(fields, options)}`
+/**
+ * Result of an `INSPECT` method: `Title { … }` with the fields, or the fields if the runtime passes no `inspect`. Node also
+ * calls the method on a proxy of the object and on objects that inherit from it, where reading a field can throw.
+ */
+export function inspectedAs(
+  title: string,
+  fieldsOf: () => object,
+  options: unknown,
+  inspect?: Inspect,
+): unknown {
+  const before = title === '' ? '' : `${title} `
+  try {
+    const fields = fieldsOf()
+    return inspect === undefined ? fields : before + inspect(fields, options)
+  } catch {
+    return `${before}[unreadable]`
+  }
 }
 
 /** The confidential parts of an event. */
@@ -314,8 +310,7 @@ export function withoutUser<Metadata extends { readonly userId?: string }>(metad
 }
 
 function inspectMetadata(this: object, _depth: number, options: unknown, inspect?: Inspect): unknown {
-  const shown = withoutUser(this)
-  return inspect === undefined ? shown : inspect(shown, options)
+  return inspectedAs('', () => withoutUser(this), options, inspect)
 }
 
 function logMetadata(this: object): object {
@@ -323,7 +318,11 @@ function logMetadata(this: object): object {
 }
 
 function inspectRow(this: InspectedRow, _depth: number, options: unknown, inspect?: Inspect): unknown {
-  const shown = withoutData(this)
+  return inspectedAs('EventRecord', () => rowWithoutData(this), options, inspect)
+}
+
+function rowWithoutData(row: InspectedRow): object {
+  const shown = withoutData(row)
   const { lastError, failures } = shown
   if (typeof lastError === 'string') shown.lastError = redactText(lastError, undefined)
   if (Array.isArray(failures)) {
@@ -332,7 +331,7 @@ function inspectRow(this: InspectedRow, _depth: number, options: unknown, inspec
       message: redactText(String(failure.message), undefined),
     }))
   }
-  return inspectedAs('EventRecord', shown, options, inspect)
+  return shown
 }
 
 // ── Errors ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -485,7 +484,8 @@ class DriverErrors {
     const areNamesUnsafe = isRaisedByCode(target)
     for (const field of Object.getOwnPropertyNames(target)) {
       const isName = (NAME_FIELDS as readonly string[]).includes(field)
-      if (!VISIBLE.has(field) || (isName && areNamesUnsafe))
+      const isSocket = field === 'address' && isPath(read(target, field))
+      if (!VISIBLE.has(field) || isSocket || (isName && areNamesUnsafe))
         hideProperty(target, field, Reflect.get(target, field))
     }
     const message = read(target, 'message')
@@ -547,6 +547,7 @@ function copyOf(error: unknown, text: string, message: string): Error {
   if (isA(error, Error)) Object.setPrototypeOf(copy, Object.getPrototypeOf(error))
   for (const field of isRaisedByCode(error) ? SAFE_FIELDS : [...SAFE_FIELDS, ...NAME_FIELDS]) {
     const value = read(error, field)
+    if (field === 'address' && isPath(value)) continue
     if (value !== null && ['string', 'number', 'boolean'].includes(typeof value))
       define(copy, field, { value, enumerable: true })
   }

@@ -32,11 +32,24 @@ function isSystemError(error: unknown): boolean {
   return typeof read(error, 'syscall') === 'string' && /^E[A-Z0-9]+$/.test(String(read(error, 'code')))
 }
 
+/** Fields of a system error that can hold a path. `dest` is the second path, and `address` can be a Unix socket. */
+const PATH_FIELDS = ['path', 'dest', 'address'] as const
+
+/** Removes the paths of files and sockets. An address of the network stays. */
 function withoutPath(error: unknown, message: string): string {
-  const path = read(error, 'path')
-  if (typeof path !== 'string' || path === '') return message
-  const text = message.replaceAll(` '${path}'`, '')
-  return text.includes(path) ? failureOf(error) : text
+  const paths = PATH_FIELDS.flatMap((field) => {
+    const value = read(error, field)
+    return typeof value === 'string' && value !== '' && (field !== 'address' || isPath(value)) ? [value] : []
+  })
+  let text = message
+  for (const path of paths) text = text.replaceAll(` -> '${path}'`, '').replaceAll(` '${path}'`, '')
+  for (const path of paths) if (text.endsWith(` ${path}`)) text = text.slice(0, -path.length - 1)
+  return paths.some((path) => text.includes(path)) ? failureOf(error) : text
+}
+
+/** Whether the address of a system error is a Unix socket or a named pipe. */
+export function isPath(address: unknown): boolean {
+  return typeof address === 'string' && /[\\/]/.test(address)
 }
 
 const SQLSTATE = /^[0-9A-Z]{5}$/

@@ -1,4 +1,5 @@
 import { spawnSync } from 'node:child_process'
+import { runInNewContext } from 'node:vm'
 import pino from 'pino'
 import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { EventEnvelope } from '../core/envelope.js'
@@ -185,6 +186,12 @@ describe('withFields', () => {
   })
 })
 
+function revoked(): object {
+  const { proxy, revoke } = Proxy.revocable({}, {})
+  revoke()
+  return proxy
+}
+
 describe('what people log without looking at the types', () => {
   const event = EventEnvelope.create({
     eventType: 'order.placed',
@@ -220,6 +227,41 @@ describe('what people log without looking at the types', () => {
   it('nothing but a text', () => {
     const line = logged((log) => log.info('hello' as never, undefined as never))
     expect(line).toEqual({ level: 30, event_id: 'e-1', msg: 'hello' })
+  })
+
+  it.each<[string, unknown, unknown]>([
+    ['an event', event, expect.stringContaining('"eventType":"order.placed"')],
+    ['an object with an event', { event }, expect.stringContaining('"eventType":"order.placed"')],
+    ['an array', [1, { event }], expect.stringContaining('[1,{"event":{')],
+    ['an error', Object.assign(new TypeError('bad'), { card: 'SECRET' }), 'TypeError: bad'],
+    ['an error of another realm', runInNewContext("new RangeError('bad')"), 'RangeError: bad'],
+    ['a number', 7, '7'],
+    ['a bigint', 7n, '7'],
+    ['null', null, 'null'],
+    ['a function', Object.assign(() => {}, { toJSON: () => event }), '[function]'],
+    ['an object with a bigint', { total: 1n }, '[unreadable]'],
+    ['a revoked proxy', revoked(), '[unreadable]'],
+  ])('writes a message that is no text as redacted text: %s', (_title, message, shown) => {
+    expect(logged((log) => log.info({ step: 1 }, message as never))).toMatchObject({ step: 1, msg: shown })
+  })
+
+  it('writes an error in the place of the message after redact', () => {
+    const { lines, logger } = capture()
+    const redact = (text: string) => text.replace(/\d+/g, '#')
+    withFields(safeLogger(logger, redact), {}).error({}, new Error('card 4111') as never)
+    expect(JSON.parse(lines[0] ?? '').msg).toBe('Error: card #')
+  })
+
+  it('treats an error of another realm in the place of the fields as an error', () => {
+    const error = runInNewContext("Object.assign(new TypeError('bad'), { detail: 'SECRET' })")
+    const line = logged((log) => log.error(error, 'failed'))
+    expect(line).toEqual({
+      level: 50,
+      event_id: 'e-1',
+      error: 'TypeError',
+      error_message: 'bad',
+      msg: 'failed',
+    })
   })
 
   it('an object that throws when it is looked at', () => {

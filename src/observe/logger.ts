@@ -1,8 +1,9 @@
 import { InvalidSettingError } from '../core/errors.js'
-import { isEventLike, LOGGED, type Redact, redactFields } from '../core/redact.js'
+import { isEventLike } from '../core/event-like.js'
+import { isError, LOGGED, type Redact, redactError, redactFields } from '../core/redact.js'
 import { readSettings } from '../core/settings.js'
 import { escapeUnprintable } from '../core/text.js'
-import { describeError, ignoreRejection, isA, read } from '../core/unknown.js'
+import { describeError, ignoreRejection, read } from '../core/unknown.js'
 
 export type { Redact }
 export type LogFields = Readonly<Record<string, unknown>>
@@ -114,7 +115,7 @@ export function withFields(logger: Logger, fields: LogFields): Logger {
  */
 function fieldsOf(given: unknown): LogFields {
   try {
-    if (isA(given, Error)) return errorFields(given)
+    if (isError(given)) return errorFields(given)
     if (isEventLike(given)) return { event: given }
     const logged = read(given, LOGGED)
     return { ...((typeof logged === 'function' ? logged.call(given) : given) as LogFields) }
@@ -130,6 +131,26 @@ export function errorFields(thrown: unknown): LogFields {
 }
 
 /**
+ * Returns the message of a line as text. Without types, applications pass events, errors and other values as the message, and
+ * loggers print the whole value. Such a value is redacted like a field. Returns `undefined` for a missing message.
+ */
+function textOf(message: unknown, redact: Redact | undefined): string | undefined {
+  if (message === undefined || typeof message === 'string') return message
+  if (isError(message)) {
+    const { name, message: text } = redactError(message, redact)
+    return `${name}: ${text}`
+  }
+  const { value } = redactFields({ value: message }, { redact, escapes: false })
+  if (typeof value !== 'object' || value === null)
+    return typeof value === 'function' ? '[function]' : String(value)
+  try {
+    return JSON.stringify(value)
+  } catch {
+    return '[unreadable]'
+  }
+}
+
+/**
  * A logger that cannot throw, because the work of the outbox must not depend on it, and that redacts every line. Values from
  * the database may hold characters that terminals obey and JSON does not escape, so they are escaped for other loggers than
  * `jsonLogger`.
@@ -139,9 +160,10 @@ export function safeLogger(logger: Logger, redact: Redact | undefined): Logger {
   const options = { redact, escapes }
   const at = (level: LogLevel) => (fields: LogFields, message: string) => {
     try {
-      const text = escapes && typeof message === 'string' ? escapeUnprintable(message) : message
+      const text = textOf(message, redact)
+      const shown = escapes && text !== undefined ? escapeUnprintable(text) : text
       // The types allow an asynchronous logger.
-      ignoreRejection(logger[level](redactFields(fields, options), text))
+      ignoreRejection(logger[level](redactFields(fields, options), shown as string))
     } catch {}
   }
   return {
