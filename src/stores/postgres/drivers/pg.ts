@@ -1,4 +1,4 @@
-import { AftercommitError, TransactionEndedError } from '../../../core/errors.js'
+import { AftercommitError, InvalidSettingError, TransactionEndedError } from '../../../core/errors.js'
 import {
   answered,
   type DriverSession,
@@ -24,11 +24,24 @@ export interface PgPool<Client extends PgClient = PgClient> {
   query(config: unknown, values?: unknown): Promise<{ rows: unknown[] }>
   on(event: string, listener: Listener): unknown
   removeListener(event: string, listener: Listener): unknown
-  readonly options?: { readonly max?: number | undefined }
+  readonly options?: { readonly max?: number | undefined; readonly binary?: unknown }
 }
 
-/** Leaves every value as the text that the server sent. */
-const raw = { getTypeParser: () => (value: unknown) => value }
+/** Leaves every value as the text that the server sent. Rejects the statement if the server sent a value in binary format. */
+const raw = {
+  getTypeParser: (_type: number, format?: string) => (format === 'binary' ? refuseBinary : asItIs),
+}
+
+function asItIs(value: unknown): unknown {
+  return value
+}
+
+function refuseBinary(): never {
+  throw new AftercommitError('UNSUPPORTED', `The clients of the pg Pool have binary: true. ${NEEDS_TEXT}.`)
+}
+
+const NEEDS_TEXT =
+  'Remove binary from the options of the Pool and from pg.defaults, or give the outbox a Pool without it: the outbox reads values as text'
 
 export class PgDriver<Client extends PgClient> implements PostgresDriver<Client> {
   readonly pooled = true
@@ -39,6 +52,9 @@ export class PgDriver<Client extends PgClient> implements PostgresDriver<Client>
   readonly #pool: PgPool<Client>
 
   constructor(pool: PgPool<Client>) {
+    if (pool.options?.binary) {
+      throw new InvalidSettingError('store', `the pg Pool has binary: true. ${NEEDS_TEXT}`)
+    }
     this.source = pool
     this.#pool = pool
   }

@@ -1,4 +1,4 @@
-import { CommitUnknownError } from '../../../core/errors.js'
+import { AftercommitError, CommitUnknownError } from '../../../core/errors.js'
 import { isA } from '../../../core/unknown.js'
 import type { TransactionSession } from '../../../transaction.js'
 import {
@@ -43,7 +43,7 @@ export interface PostgresJs extends PostgresJsClient {
     onRing: (payload: string) => void,
     onListening: () => void,
   ): Promise<{ unlisten(): Promise<void> }>
-  readonly options: { readonly max: number }
+  readonly options: { readonly max: number; readonly fetch_types?: unknown }
 }
 
 export class PostgresJsDriver<Client extends PostgresJsClient> implements PostgresDriver<Client> {
@@ -76,6 +76,8 @@ export class PostgresJsDriver<Client extends PostgresJsClient> implements Postgr
   }
 
   async reserve(): Promise<Session> {
+    // postgres.js 3.4 never resolves sql.reserve() with this option if it opens a connection for the call.
+    if (this.#sql.options.fetch_types === false) throw cannotReserve()
     const client = await this.#sql.reserve()
     let connection: PostgresJsConnection | undefined
     let lost: unknown
@@ -147,6 +149,13 @@ export class PostgresJsDriver<Client extends PostgresJsClient> implements Postgr
     const query = client.unsafe(statement.text, params as never[], { prepare: this.prepare }) as PendingQuery
     return (await query.values()) as Row[]
   }
+}
+
+function cannotReserve(): AftercommitError {
+  return new AftercommitError(
+    'UNSUPPORTED',
+    'A worker needs connections of its own, and postgres.js cannot reserve one with fetch_types: false. Remove the option, or give the worker another `sql` without it. Publishing works with the option.',
+  )
 }
 
 function execute(client: PostgresJsClient, sql: string): Promise<unknown> {
