@@ -246,6 +246,19 @@ describe('exactlyOnce: an object for bus.subscribe()', () => {
     ])
   })
 
+  it('logs a skipped duplicate with its own ids when a handler of another event publishes it to a bus', async () => {
+    const logger = recordingLogger()
+    const outbox = createTestOutbox({ logger })
+    const bus = new InMemoryEventBus()
+    bus.subscribe(OrderPlaced, exactlyOnce({ name: 'book', handle: book }, outbox))
+    await processedEvents(outbox).markProcessed({ handler: 'book', eventId: 'o-1' })
+    outbox.on('outer', 'forward', () => bus.publish(order('o-1')))
+    await outbox.enqueue({ type: 'outer', payload: 1, metadata: { correlationId: 'of-outer' } })
+    await outbox.drain()
+    const [line] = logger.lines.filter(({ message }) => message === 'processed before; skipped')
+    expect(line?.fields).toEqual({ event_id: 'o-1', event_type: 'order.placed', handler: 'book' })
+  })
+
   it('resolves after the commit and not before, also inside somebody else’s transaction', async () => {
     const outbox = createTestOutbox()
     const { handle } = exactlyOnce({ name: 'book', handle: book }, outbox)

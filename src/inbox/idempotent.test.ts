@@ -172,6 +172,35 @@ describe('idempotent: an object for bus.subscribe()', () => {
     })
   })
 
+  it('logs a skipped duplicate with its own ids when a handler of another event publishes it to a bus', async () => {
+    const logger = recordingLogger()
+    const outbox = createTestOutbox({ logger })
+    const bus = new InMemoryEventBus()
+    const marks = memoryProcessedEvents()
+    bus.subscribe('inner', idempotent({ name: 'send', handle: () => {} }, marks))
+    await marks.markProcessed({ handler: 'send', eventId: 'inner-1' })
+    outbox.on('outer', 'forward', () =>
+      bus.publish({ type: 'inner', eventId: 'inner-1' as never, payload: 1 }),
+    )
+    await outbox.enqueue({ type: 'outer', payload: 1, metadata: { correlationId: 'of-outer' } })
+    await outbox.drain()
+    const [line] = logger.lines.filter(({ message }) => message === 'processed before; skipped')
+    expect(line?.fields).toEqual({ event_id: 'inner-1', event_type: 'inner', handler: 'send' })
+  })
+
+  it('logs a skipped duplicate with its own handler name when another handler of the event calls it', async () => {
+    const logger = recordingLogger()
+    const outbox = createTestOutbox({ logger })
+    const marks = memoryProcessedEvents()
+    const { handle } = idempotent({ name: 'send', handle: () => {} }, marks)
+    await marks.markProcessed({ handler: 'send', eventId: 'o-1' })
+    outbox.on(OrderPlaced, 'outer', (event) => handle(event))
+    await outbox.enqueue(order('o-1'))
+    await outbox.drain()
+    const [line] = logger.lines.filter(({ message }) => message === 'processed before; skipped')
+    expect(line?.fields).toMatchObject({ event_id: 'o-1', handler: 'send', attempt: 1 })
+  })
+
   it('refuses a logger that is none', () => {
     const handler = { name: 'send', handle: () => {} }
     expect(() => idempotent(handler, memoryProcessedEvents(), { logger: {} as never })).toThrow('logger')

@@ -1,7 +1,7 @@
-import { currentLog } from '../ambient.js'
+import { currentEvent, currentLog } from '../ambient.js'
 import type { EventEnvelope } from '../core/envelope.js'
 import { needs } from '../core/settings.js'
-import { safeLogger, withFields } from '../observe/logger.js'
+import { type LogFields, type Logger, safeLogger, withFields, withoutFields } from '../observe/logger.js'
 import type { InboxLogOptions } from './handler-name.js'
 
 /**
@@ -11,13 +11,22 @@ import type { InboxLogOptions } from './handler-name.js'
 export function skipLog(handler: string, { logger }: InboxLogOptions): (event: EventEnvelope) => void {
   needs('logger', logger, ['debug', 'info', 'warn', 'error'])
   const own = logger && safeLogger(logger, undefined)
-  return ({ eventId, eventType, metadata: { correlationId } }) => {
-    const ids = {
-      event_id: eventId,
-      event_type: eventType,
-      ...(correlationId && { correlation_id: correlationId }),
-    }
-    const log = own ? withFields(own, { ...ids, handler }) : currentLog()
-    log?.debug({}, 'processed before; skipped')
+  return (event) => {
+    const log = own ?? callersLog(event)
+    if (log) withFields(log, { ...idsOf(event), handler }).debug({}, 'processed before; skipped')
+  }
+}
+
+/** The log of the surrounding call. Its fields are kept only if they are about the same event. */
+function callersLog({ eventId }: EventEnvelope): Logger | undefined {
+  const log = currentLog()
+  return log && currentEvent()?.eventId !== eventId ? withoutFields(log) : log
+}
+
+function idsOf({ eventId, eventType, metadata: { correlationId } }: EventEnvelope): LogFields {
+  return {
+    event_id: eventId,
+    event_type: eventType,
+    ...(correlationId && { correlation_id: correlationId }),
   }
 }

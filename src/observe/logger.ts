@@ -92,6 +92,14 @@ export function logs(logger: Logger, level: LogLevel): boolean {
   return logger.isLevelEnabled ? logger.isLevelEnabled(level) : true
 }
 
+/** Logger without the fields, by each result of `withFields`. */
+const unbound = new WeakMap<Logger, Logger>()
+
+/** Returns the logger that was given to `withFields`, or the same logger if it adds no fields. */
+export function withoutFields(logger: Logger): Logger {
+  return unbound.get(logger) ?? logger
+}
+
 /** A logger that adds fields to every line. */
 export function withFields(logger: Logger, fields: LogFields): Logger {
   const at = (level: LogLevel) => (more: LogFields, message: string) => {
@@ -106,6 +114,7 @@ export function withFields(logger: Logger, fields: LogFields): Logger {
     isLevelEnabled: (level) => logs(logger, level),
   }
   if (escaping.has(logger)) escaping.add(adding)
+  unbound.set(adding, logger)
   return adding
 }
 
