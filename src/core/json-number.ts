@@ -1,7 +1,7 @@
 /** Numbers of at most this many characters without an exponent have at most 15 digits, and a double keeps 15 digits. */
 const SHORT = 15
 /** Databases limit the digits of a number; PostgreSQL's `jsonb` allows 16,383 behind the point. */
-const LONGEST = 1_000
+export const MAX_NUMBER = 1_000
 
 const PARTS = /^-?(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?$/
 
@@ -18,7 +18,7 @@ export function numberProblem(token: string): string | undefined {
   if (!Number.isFinite(value) || (value === 0 && !isZero(token))) {
     return 'the number is outside the range of a double'
   }
-  if (token.length > LONGEST) return `the number is longer than ${LONGEST} characters`
+  if (token.length > MAX_NUMBER) return `the number is longer than ${MAX_NUMBER} characters`
   if (decimalOf(token) === decimalOf(String(value))) return undefined
   return 'the number has more digits than a double keeps: write it as a string'
 }

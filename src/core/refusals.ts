@@ -10,6 +10,7 @@ import {
 } from './checks.js'
 import { AftercommitError, InvalidSettingError, PayloadTooLargeError } from './errors.js'
 import { EventId, MAX_EVENT_ID } from './event-id.js'
+import { MAX_NUMBER } from './json-number.js'
 import { checkJsonText } from './json-text.js'
 import { createMetadata } from './metadata.js'
 import { MAX_PAYLOAD_BYTES, MAX_PAYLOAD_DEPTH } from './payload-limits.js'
@@ -72,6 +73,7 @@ export function refusals() {
       large: new PayloadTooLargeError(MAX_PAYLOAD_BYTES).message,
       deep: payload(tooDeep),
       number: payload('1e400'),
+      long: payload(`1.${'0'.repeat(MAX_NUMBER)}`),
       digits: payload('9007199254740993'),
       negativeZero: payload('-0'),
       unclean: payload('"\\u0000"'),

@@ -1,5 +1,6 @@
 import { MAX_DELAY_MS, MAX_HEADERS, MAX_METADATA, MAX_NAME } from '../../core/checks.js'
 import { MAX_EVENT_ID } from '../../core/event-id.js'
+import { MAX_NUMBER } from '../../core/json-number.js'
 import { METADATA_FIELDS } from '../../core/metadata.js'
 import { MAX_PAYLOAD_BYTES, MAX_PAYLOAD_DEPTH } from '../../core/payload-limits.js'
 import { EVENT_TYPE, HEADER, METADATA_FIELD, refusals, UNKNOWN_FIELD } from '../../core/refusals.js'
@@ -136,11 +137,17 @@ function publish({ publish, events, sequence, channel }: Names): Routine {
     body: `
 #variable_conflict use_variable
 declare
-  id text := coalesce(event_id, gen_random_uuid()::text);
-  content text := coalesce(payload, 'null')::text;
+  -- a variable has the collation of the arguments unless it declares one, and that may be a nondeterministic one
+  event_type text collate "C" := event_type;
+  aggregate_type text collate "C" := aggregate_type;
+  aggregate_id text collate "C" := aggregate_id;
+  ordering_key text collate "C" := ordering_key;
+  tenant_id text collate "C" := tenant_id;
+  id text collate "C" := coalesce(event_id, gen_random_uuid()::text);
+  content text collate "C" := coalesce(payload, 'null')::text;
   headers jsonb := nullif(headers, 'null');
   metadata jsonb := nullif(metadata, 'null');
-  problem text;
+  problem text collate "C";
 begin
   problem := coalesce(
     case when event_type is null then ${text(refuse.name('eventType').missing)} end,
@@ -163,7 +170,7 @@ begin
     metadata := jsonb_strip_nulls(metadata);
   end if;
   -- shorter numbers are exact, and jsonb writes an exponent as zeros
-  if problem is null and content ~ '[0-9]{16}' then
+  if problem is null and content ~ '[0-9.]{16}' then
     problem := (${numberProblem(refuse.payload)});
   end if;
   if problem is not null then
@@ -251,16 +258,34 @@ function payloadProblem({ large, deep }: ReturnType<typeof refusals>['payload'])
         'strict $.**{${MAX_PAYLOAD_DEPTH}} ? (@.type() == "array" || @.type() == "object")') then ${text(deep)} end`
 }
 
+/** Half the distance above the largest double: numbers from here on become Infinity. */
+const INFINITE = 2n ** 1024n - 2n ** 970n
+/** Numbers up to 2^-1075 become 0. The constant is a little larger, so that it has few digits. */
+const ZERO = '2.4703282292062327209e-324'
+
 /**
- * Numbers outside of strings that a double cannot hold, or keeps with fewer digits. The function pins `extra_float_digits`,
- * so that the text of a double is the shortest decimal that reads back as the same double.
+ * Numbers outside of strings that `numberProblem()` of core refuses. JavaScript prints the shortest decimal that reads back
+ * as the double, and the closest one of that length. PostgreSQL does the same, but never prints a decimal that lies exactly
+ * halfway between two doubles. Such a decimal can be the shortest only if it is an integer between 2^53 and 1e40. There, a
+ * number is refused if the printed decimal is another one that is not longer, or if a shorter decimal reads back as the same
+ * double.
+ *
+ * The function pins `extra_float_digits`, so that PostgreSQL prints the shortest decimal.
  */
-function numberProblem({ number, digits }: ReturnType<typeof refusals>['payload']): string {
+function numberProblem({ number, long, digits }: ReturnType<typeof refusals>['payload']): string {
+  const printed = 't::float8::text::numeric'
+  const significant = (value: string) => `length(rtrim(trim_scale(${value})::text, '0'))`
+  const unit = `('1' || repeat('0', length(trim_scale(t)::text) - ${significant('t')} + 1))::numeric`
+  const shorter = `div(t, ${unit}) * ${unit}`
+  const hasShorter = `(${shorter})::float8 = t::float8 or (${shorter} + ${unit})::float8 = t::float8`
   return `
-      select p.problem from regexp_matches(regexp_replace(content, E'"(?:[^"\\\\\\\\]|\\\\\\\\.)*"', '""', 'g'), '[0-9.]{16,}', 'g') n
+      select p.problem from regexp_matches(regexp_replace(content, E'"(?:[^"\\\\\\\\]|\\\\\\\\.)*"', '""', 'g'), '-?[0-9.]{16,}', 'g') n
+        cross join lateral (select abs(n[1]::numeric) as t) v
         cross join lateral (select case
-            when n[1]::numeric > 1.7976931348623157e308::numeric
-              or (n[1]::numeric <> 0 and n[1]::numeric < 4.94e-324::numeric) then ${text(number)}
-            when n[1]::float8::text::numeric <> n[1]::numeric then ${text(digits)} end as problem) p
+            when t >= ${INFINITE} or (t <> 0 and t < ${ZERO}) then ${text(number)}
+            when length(n[1]) > ${MAX_NUMBER} then ${text(long)}
+            when t > ${Number.MAX_SAFE_INTEGER} and t < 1e40 then case
+              when case when ${printed} = t then ${hasShorter} else ${significant(printed)} <= ${significant('t')} end then ${text(digits)} end
+            when ${printed} <> t then ${text(digits)} end as problem) p
         where p.problem is not null limit 1`
 }

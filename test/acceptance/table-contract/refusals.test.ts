@@ -1,4 +1,7 @@
 import { expect, it } from 'vitest'
+import { numberProblem } from '../../../src/core/json-number.js'
+import { fuzzSeeds } from '../../support/fuzz-seeds.js'
+import { numberTexts } from '../../support/number-texts.js'
 import {
   ACCEPTED,
   PARAMETERS,
@@ -94,5 +97,67 @@ onEveryPostgres('outbox_publish', (newWorld) => {
     } finally {
       client.release(true)
     }
+  })
+
+  it('refuses the numbers that publish() refuses, and accepts all others', { timeout: 120_000 }, async () => {
+    const world = await newWorld()
+    await world.pool.query(`create function problem_of_${world.table}(payload text) returns text language plpgsql as $$
+      begin
+        perform ${world.table}_publish('a', payload::jsonb);
+        return null;
+      exception when others then
+        return sqlerrm;
+      end $$`)
+    for (const seed of fuzzSeeds()) {
+      const texts = numberTexts(seed, 7_000)
+      for (let from = 0; from < texts.length; from += 1_000) {
+        const { rows } = await world.pool.query<{ token: string; problem: string | null }>(
+          `select t as token, problem_of_${world.table}('[' || t || ']') as problem from unnest($1::text[]) t`,
+          [texts.slice(from, from + 1_000)],
+        )
+        for (const { token, problem } of rows) {
+          // jsonb itself rejects larger exponents, even those of zero.
+          if (/e[+-]?\d{5}/i.test(token)) continue
+          const reason = numberProblem(token)
+          expect(problem, `seed ${seed}: ${token}`).toBe(
+            reason === undefined ? null : `Invalid payload at $: ${reason}.`,
+          )
+        }
+      }
+    }
+  })
+
+  it('accepts text with a nondeterministic collation', async () => {
+    const { pool, table, ...world } = await newWorld()
+    const ci = `ci_${table}`
+    await pool.query(
+      `create collation ${ci} (provider = icu, locale = 'und-u-ks-level2', deterministic = false)`,
+    )
+    const call = (list: string) => pool.query(`select ${table}_publish(${list})`)
+    await call(`'order.placed' collate ${ci}`)
+    await call(`'order.placed', '{"a": 1}', 'Order' collate ${ci}, 'o-1' collate ${ci}, 'id-1' collate ${ci},
+      'k' collate ${ci}, 't' collate ${ci}, 1, '{"h": "v"}', '{"userId": "u"}'`)
+    await expect(call(`E'a\\nb' collate ${ci}`)).rejects.toThrow(/control character/)
+    await expect(call(`'a', '[12345678901234567890]', ordering_key => 'k' collate ${ci}`)).rejects.toThrow(
+      /more digits/,
+    )
+
+    await pool.query(`
+      create table users_${table} (id text primary key, email text collate ${ci} not null, city text collate "C");
+      create function register_${table}() returns trigger language plpgsql as $$
+      begin
+        perform ${table}_publish('user.registered', to_jsonb(new), 'user', new.email, ordering_key => new.email,
+          tenant_id => new.city);
+        return new;
+      end $$;
+      create trigger register after insert on users_${table} for each row execute function register_${table}()`)
+    await pool.query(`insert into users_${table} values ('1', 'A@example.com', 'Oslo')`)
+    const { rows } = await pool.query(
+      `select aggregate_id, ordering_key, tenant_id from ${table} where event_type = 'user.registered'`,
+    )
+    expect(rows).toEqual([
+      { aggregate_id: 'A@example.com', ordering_key: 'A@example.com', tenant_id: 'Oslo' },
+    ])
+    expect(await world.rows()).toHaveLength(3)
   })
 })
