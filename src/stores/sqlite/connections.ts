@@ -39,6 +39,8 @@ export class Connections<Client extends SqliteDatabase> {
   #isClosing = false
   /** The connections that are open, and perhaps some that were closed. */
   readonly #known = new Set<Connection>()
+  /** Whether another connection could have the lock when `open` last found the file locked. */
+  #wasFree = false
 
   /** `explain` turns an error of the store's own statements, or of `open`, into the one to throw. */
   constructor(open: () => Client, explain: (error: unknown) => unknown) {
@@ -184,17 +186,22 @@ export class Connections<Client extends SqliteDatabase> {
       if (isBusy(error)) onBusy()
       throw isRefusal(error) ? cannotOpen(error) : this.#explain(error)
     }
+    this.#wasFree = false
     checkClient(client)
     return client
   }
 
-  /** If a connection that is open can have the lock, no transaction is in the way of `open`. */
+  /**
+   * If a connection that is open can have the lock, no transaction is in the way of `open`. After a failed start no connection
+   * is open, and the last answer counts.
+   */
   #reasonOfOpen(): Reason {
-    for (const connection of this.#known) {
-      if (!connection.isOpen) this.#known.delete(connection)
-      else if (!connection.inTransaction && canLock(connection)) return reasonOfOpen(true)
+    for (const connection of this.#known) if (!connection.isOpen) this.#known.delete(connection)
+    const connections = [...this.#known]
+    if (connections.length > 0) {
+      this.#wasFree = connections.some((connection) => !connection.inTransaction && canLock(connection))
     }
-    return reasonOfOpen(false)
+    return reasonOfOpen(this.#wasFree)
   }
 
   readonly #throwExplained = (error: unknown): never => {

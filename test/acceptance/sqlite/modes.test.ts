@@ -171,6 +171,24 @@ describe.each(sqliteDrivers())('SQLite by $name', ({ open }) => {
     }
   })
 
+  it.each(['DELETE', 'TRUNCATE'])(
+    'names open() in every call after a failed start() when it sets journal_mode %s',
+    async (mode) => {
+      const file = newFile()
+      const outbox = outboxOn(file, `PRAGMA journal_mode = ${mode}`)
+      await outbox.migrate()
+      application(file, 'create table app (a)')
+      for (const call of [() => outbox.start(), () => outbox.enqueue(event), () => outbox.stats()]) {
+        const { code, message, afterMs } = await refusal(call)
+        expect([code, message]).toEqual([
+          'JOURNAL_MODE',
+          expect.stringMatching(/^The function open\(\) found/),
+        ])
+        expect(afterMs).toBeLessThan(SOON_MS)
+      }
+    },
+  )
+
   it.each(['count_changes = ON', 'full_column_names = ON; PRAGMA short_column_names = OFF'])(
     'works with an open() that sets %s',
     async (settings) => {
