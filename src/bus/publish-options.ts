@@ -1,7 +1,7 @@
 import type { PublishOptions } from '../bus.js'
 import { DELAY_REASON, MAX_DELAY_MS } from '../core/checks.js'
 import { AftercommitError, InvalidSettingError } from '../core/errors.js'
-import { isPlainObject, timeOf } from '../core/plain.js'
+import { refusedOptions, timeOf } from '../core/plain.js'
 import { type KnownKeys, rejectUnknownKeys } from '../core/reject-unknown-keys.js'
 import { isA } from '../core/unknown.js'
 
@@ -50,9 +50,10 @@ const NO_OPTIONS: ReadPublishOptions = Object.freeze({
 export function readPublishOptions(given: unknown, takesTx = false): ReadPublishOptions {
   if (given === undefined) return NO_OPTIONS
   try {
-    if (typeof given !== 'object' || given === null) throw notOptions()
-    rejectUnknownKeys(given, takesTx ? WITH_TX : WITHOUT_TX, refusal)
-    return checked(given, takesTx)
+    const known = takesTx ? WITH_TX : WITHOUT_TX
+    if (refusedOptions(given, known.names) !== undefined) throw notOptions()
+    rejectUnknownKeys(given as object, known, refusal)
+    return checked(given as Partial<ReadPublishOptions>, takesTx)
   } catch (thrown) {
     if (isA(thrown, AftercommitError)) throw thrown
     throw new InvalidSettingError('options', 'reading the options of publish() threw an error', { thrown })
@@ -66,9 +67,6 @@ function checked(given: Partial<ReadPublishOptions>, takesTx: boolean): ReadPubl
   if (onDuplicate !== undefined && onDuplicate !== 'error' && onDuplicate !== 'ignore') {
     throw new InvalidSettingError('onDuplicate', "must be 'error' or 'ignore'")
   }
-  const isEmpty = delayMs === undefined && deliverAt === undefined && onDuplicate === undefined
-  // A Map or a Date has no options that could be read.
-  if (isEmpty && tx === undefined && !isPlainObject(given)) throw notOptions()
   return { delayMs, deliverAt: deliverAt === undefined ? undefined : dateOf(deliverAt), onDuplicate, tx }
 }
 

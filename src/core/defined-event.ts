@@ -5,6 +5,7 @@ import { InvalidEventError } from './errors.js'
 import { EventId } from './event-id.js'
 import { type EventMetadata, type MetadataInput, mergeMetadata } from './metadata.js'
 import type { PayloadContent } from './payload.js'
+import { refusedOptions } from './plain.js'
 import { INSPECT, inspectedAs } from './redact.js'
 import { type KnownKeys, rejectUnknownKeys } from './reject-unknown-keys.js'
 import type { StandardSchemaV1 } from './standard-schema.js'
@@ -52,10 +53,11 @@ const OPTIONS: KnownKeys = {
 /** Copies the options, each of which is read only once. */
 function readOptions(options: EventOptions, eventType: string): ReadOptions {
   try {
-    if (typeof options !== 'object' || options === null || Array.isArray(options)) {
+    const refused = refusedOptions(options, OPTIONS.names)
+    if (refused !== undefined) {
       throw new InvalidEventError(
         'options',
-        'the second argument of a definition must be an object. With an array of payloads, call the definition for each: payloads.map((payload) => OrderPlaced(payload))',
+        `the second argument of a definition must be an object with options, not ${refused}. With an array of payloads, call the definition for each: payloads.map((payload) => OrderPlaced(payload))`,
         { eventType },
       )
     }

@@ -348,6 +348,26 @@ describe("an event of the user's own class", () => {
     expect(() => toEnvelope(notEnumerable)).toThrow(/\$\.email: it would be lost/)
   })
 
+  it('is refused when one of its getters reads a private field, although it has other fields', () => {
+    class Priced extends UserRegistered {
+      readonly note = 'x'
+      readonly #total = 42
+      get total() {
+        return this.#total
+      }
+    }
+    class Deeper extends Priced {}
+    for (const event of [new Priced('u-1', 'a@b.c'), new Deeper('u-1', 'a@b.c')]) {
+      expect(() => toEnvelope(event)).toThrow(/\$\.total: it would be lost.*toJSON\(\)/)
+    }
+    class Written extends Priced {
+      toJSON() {
+        return { total: this.total }
+      }
+    }
+    expect(toEnvelope(new Written('u-1', 'a@b.c')).payload).toEqual({ total: 42 })
+  })
+
   it('may have no data at all, accessors beside its fields, and accessors for fields of the envelope', () => {
     class Empty implements DomainEvent {
       readonly eventId = 'e-1'

@@ -220,7 +220,7 @@ function payloadOf(event: ClassEvent, eventType: string): unknown {
     fields[key] = (event as unknown as Record<string, unknown>)[key]
     isEmpty = false
   }
-  if (isEmpty) refuseHidden(event)
+  refuseHidden(event, isEmpty)
   return fields
 }
 
@@ -237,7 +237,7 @@ function contentOf(event: NamedEvent, eventType: string): PayloadContent {
     if ('payload' in event) return { value: event.payload }
     const { toJSON } = event as { readonly toJSON?: unknown }
     if (typeof toJSON === 'function') return { value: callToJson(event, toJSON as (key: string) => unknown) }
-    if (!isPlainObject(event)) refuseHidden(event)
+    if (!isPlainObject(event)) refuseHidden(event, true)
     return { value: null }
   }
   if (event.payload === undefined) return { json: payloadJson }
@@ -252,9 +252,9 @@ function callToJson(event: object, toJson: (key: string) => unknown): unknown {
   }
 }
 
-/** Private fields cannot be seen. An empty payload beside an accessor is probably a loss. */
-function refuseHidden(event: object): void {
-  const name = hiddenProperty(event, ENVELOPE_NAMES)
+/** Private fields cannot be seen. A getter that reads them shows that the payload would lose data. */
+function refuseHidden(event: object, isEmpty: boolean): void {
+  const name = hiddenProperty(event, isEmpty, ENVELOPE_NAMES)
   if (name === undefined) return
   throw new InvalidPayloadError(
     formatPath([name]),

@@ -12,6 +12,7 @@ import { EventId } from './event-id.js'
 import { parseJsonText } from './json-text.js'
 import { createMetadata, type EventMetadata, type MetadataInput, readMetadata } from './metadata.js'
 import type { EncodedPayload, PayloadContent } from './payload.js'
+import { refusedOptions } from './plain.js'
 import { rejectUnknownKeys } from './reject-unknown-keys.js'
 import type { StoredEvent } from './stored-event.js'
 
@@ -74,10 +75,11 @@ const INIT = {
 
 /** Refuses fields that do not exist. A payload that is absent is null. */
 export function readInit(init: EnvelopeInit): { fields: EnvelopeInit; value: unknown } {
-  if (typeof init !== 'object' || init === null || Array.isArray(init)) {
+  const refused = refusedOptions(init, INIT.names)
+  if (refused !== undefined) {
     throw new InvalidEventError(
       'envelope',
-      'it is made of an object: EventEnvelope.create({ eventType, payload })',
+      `it is made of an object, not ${refused}: EventEnvelope.create({ eventType, payload })`,
     )
   }
   rejectUnknownKeys(init, INIT, (name, reason) => new InvalidEventError(name, reason))

@@ -1,7 +1,7 @@
 import { checkMetadataText } from './checks.js'
 import { unreadableEvent } from './errors/event.js'
 import { InvalidEventError } from './errors.js'
-import { refusedKind } from './plain.js'
+import { refusedOptions } from './plain.js'
 import { INSPECT, inspectedAs, LOGGED, withoutUser } from './redact.js'
 import { rejectUnknownKeys } from './reject-unknown-keys.js'
 
@@ -76,7 +76,8 @@ export function createMetadata(input?: MetadataInput): EventMetadata {
 function checkedMetadata(input: MetadataInput): EventMetadata {
   if (typeof input !== 'object' || input === null || Array.isArray(input)) throw notMetadata()
   if (Metadata.is(input)) return input
-  const refused = refusedKind(input)
+  // No names: empty metadata of another copy of this library are an instance of a class without fields.
+  const refused = refusedOptions(input)
   if (refused !== undefined) throw notMetadata(`, not ${refused}`)
   rejectUnknownKeys(input, KNOWN, (name, reason) => new InvalidEventError(`metadata.${name}`, reason))
   return copyFields(input, checkMetadataText)

@@ -1,7 +1,9 @@
+import { ignoreRejection } from './unknown.js'
+
 const REFUSED = new Set(
   (
     'Map Set WeakMap WeakSet WeakRef Promise RegExp Error ArrayBuffer SharedArrayBuffer DataView ' +
-    'Boolean Number String BigInt Symbol Generator AsyncGenerator'
+    'Boolean Number String BigInt Symbol Generator AsyncGenerator Date Headers URLSearchParams FormData'
   ).split(' '),
 )
 
@@ -20,18 +22,40 @@ function isObjectPrototype(value: object): boolean {
   )
 }
 
-/** What the object is, for an error message: 'a Date', 'a Map', 'an Error', 'a class instance'. */
+/** Names the kind of an object for an error message: 'a Date', 'a Map', 'an Error', 'an Array Iterator', 'a class instance'. */
 export function kindOf(value: object): string {
   const tag = tagOf(value)
-  if (tag === 'Object' || !/^[A-Z][A-Za-z0-9]{0,30}$/.test(tag)) return 'a class instance'
+  if (tag === 'Object' || !/^[A-Z][A-Za-z0-9]{0,30}( [A-Z][a-z]{0,30}){0,2}$/.test(tag))
+    return 'a class instance'
   return /^[AEIO]/.test(tag) ? `an ${tag}` : `a ${tag}`
 }
 
 /** The kind of an object whose contents JSON would silently lose; undefined for the others. */
 export function refusedKind(value: object): string | undefined {
-  return REFUSED.has(tagOf(value)) || ArrayBuffer.isView(value) || value instanceof Error
-    ? kindOf(value)
-    : undefined
+  const tag = tagOf(value)
+  const isRefused = REFUSED.has(tag) || / (Iterator|Helper)$/.test(tag)
+  return isRefused || ArrayBuffer.isView(value) || value instanceof Error ? kindOf(value) : undefined
+}
+
+/**
+ * Returns what a value is that cannot be read as an object of options, or undefined if it can be. Options are an object
+ * literal, or an instance of a class that has one of the given names. All other objects hold their data elsewhere: the
+ * entries of a `Map` or of `Headers` are no properties. An object that inherits from an object literal is refused, because
+ * misspelled names are found among own properties only.
+ */
+export function refusedOptions(value: unknown, names?: Iterable<string>): string | undefined {
+  if (value === null) return 'null'
+  if (typeof value !== 'object') return `a ${typeof value}`
+  if (Array.isArray(value)) return 'an array'
+  if (isPlainObject(value)) return undefined
+  const refused = refusedKind(value)
+  if (refused !== undefined) return refused
+  if (!Object.hasOwn(Object.getPrototypeOf(value), 'constructor')) {
+    return 'an object that inherits from another object'
+  }
+  if (names === undefined) return undefined
+  for (const name of names) if (name in value) return undefined
+  return kindOf(value)
 }
 
 const getTime = Date.prototype.getTime
@@ -63,28 +87,68 @@ export function byteLengthOf(bytes: Uint8Array): number {
 }
 
 /**
- * Name of a property that holds data of the instance and that JSON would lose: an accessor of its class (behind which data
- * in private fields may be), or an own property that is not enumerable. Undefined if there is none besides `known`.
+ * Returns the name of a property that holds data of the instance and that JSON would lose, or undefined. Private fields cannot
+ * be seen, but a getter that reads them fails on a copy of the enumerable fields. A getter that works on the copy is derived
+ * from these fields. An instance without any fields has its data elsewhere if it has a getter, or a property that is not
+ * enumerable.
+ *
+ * @param known Names that are not data of the instance.
  */
-export function hiddenProperty(instance: object, known: ReadonlySet<string> = NONE): string | undefined {
-  for (
-    let at: object | null = instance;
-    at !== null && !isObjectPrototype(at);
-    at = Object.getPrototypeOf(at)
-  ) {
-    for (const [name, property] of Object.entries(Object.getOwnPropertyDescriptors(at))) {
-      const isHidden =
-        at === instance ? !property.enumerable && !isMethod(property) : property.get !== undefined
-      if (isHidden && !known.has(name)) return name
-    }
+export function hiddenProperty(
+  instance: object,
+  isEmpty: boolean,
+  known: ReadonlySet<string> = NONE,
+): string | undefined {
+  const names = inheritedData(Object.getPrototypeOf(instance)).filter(
+    (name) => !known.has(name) && !isEnumerable.call(instance, name),
+  )
+  if (isEmpty) return names[0] ?? hiddenField(instance, known)
+  if (names.length === 0) return undefined
+  const copy = copyOfFields(instance)
+  return names.find((name) => !isReadable(copy, name) && isReadable(instance, name))
+}
+
+const isEnumerable = Object.prototype.propertyIsEnumerable
+
+function copyOfFields(instance: object): object {
+  const fields = Object.entries(Object.getOwnPropertyDescriptors(instance)).filter(
+    ([, { enumerable }]) => enumerable,
+  )
+  return Object.create(Object.getPrototypeOf(instance), Object.fromEntries(fields)) as object
+}
+
+function isReadable(holder: object, name: string): boolean {
+  try {
+    ignoreRejection((holder as Readonly<Record<string, unknown>>)[name])
+    return true
+  } catch {
+    return false
   }
-  return undefined
 }
 
 const NONE: ReadonlySet<string> = new Set()
+const inherited = new WeakMap<object, readonly string[]>()
 
-function isMethod(property: PropertyDescriptor): boolean {
-  return typeof property.value === 'function'
+/** Names of the accessors, and of enumerable values, of a prototype and of the prototypes that it inherits from. */
+function inheritedData(prototype: object | null): readonly string[] {
+  if (prototype === null || isObjectPrototype(prototype)) return []
+  let names = inherited.get(prototype)
+  if (!names) {
+    const own = Object.entries(Object.getOwnPropertyDescriptors(prototype))
+    const data = own.filter(([, { get, value, enumerable }]) =>
+      get === undefined ? enumerable && value !== undefined && typeof value !== 'function' : true,
+    )
+    names = [...data.map(([name]) => name), ...inheritedData(Object.getPrototypeOf(prototype))]
+    inherited.set(prototype, names)
+  }
+  return names
+}
+
+function hiddenField(instance: object, known: ReadonlySet<string>): string | undefined {
+  for (const [name, property] of Object.entries(Object.getOwnPropertyDescriptors(instance))) {
+    if (!property.enumerable && typeof property.value !== 'function' && !known.has(name)) return name
+  }
+  return undefined
 }
 
 /** Freezes plain objects and arrays, all the way down, and leaves every other object alone. Cycles are fine. */

@@ -137,6 +137,15 @@ describe('a payload without a schema', () => {
     expect(serializeJson(-0, 'json')).toBe('0')
   })
 
+  it('leaves out what JSON.stringify leaves out without reading it', () => {
+    const match = 'order 42'.match(/order (?<no>\d+)/)
+    const hidden = Object.defineProperty({ a: 1 }, 'b', { value: 2, enumerable: false })
+    const payload = { match, hidden, symbol: { a: 1, [Symbol('key')]: 2 } }
+    const text = serializeJson(payload, 'json')
+    expect(text).toBe('{"match":["order 42","42"],"hidden":{"a":1},"symbol":{"a":1}}')
+    expect(text).toBe(JSON.stringify(payload))
+  })
+
   it('drops undefined properties, as JSON does', () => {
     expect(serializeJson({ a: undefined, b: 1, c: undefined }, 'json')).toBe('{"b":1}')
     expect(serializeJson({ a: undefined }, 'json')).toBe('{}')
@@ -227,12 +236,102 @@ describe('a payload with a schema', () => {
       '$.m.run',
       /function/,
     ],
+    ['Headers', { m: new Headers({ a: 'b' }) }, '$.m', /a Headers/],
+    ['a URLSearchParams', { m: new URLSearchParams('a=b') }, '$.m', /a URLSearchParams/],
+    ['a FormData', { m: new FormData() }, '$.m', /a FormData/],
+    ['an iterator of an array', { m: [1].values() }, '$.m', /an Array Iterator/],
+    ['an iterator of a Map', { m: new Map([[1, 2]]).entries() }, '$.m', /a Map Iterator/],
+    ['matches of a text', { m: 'aa'.matchAll(/a/g) }, '$.m', /a RegExp String Iterator/],
+    ['a Blob', { m: new Blob(['x']) }, '$.m', /a class instance whose "\w+" JSON would lose/],
+    ['a list of its own without fields', { m: new PrivateList() }, '$.m', /elements JSON would lose/],
+    ['values that are all inherited', { m: Object.create({ a: 1 }) }, '$.m', /"a" JSON would lose/],
+    ['a private field beside another field', { m: new Price(5, 'EUR') }, '$.m', /"amount" JSON would lose/],
+    ['a private field of a base class', { m: new NamedPrice(5, 'EUR') }, '$.m', /"amount" JSON would lose/],
     ['a cycle through a class instance', selfHolding(), '$.self', /contains itself/],
     ['U+0000 out of toJSON', { a: { toJSON: () => '\0' } }, '$.a', /U\+0000/],
   ])('is refused for %s', (_what, value, path, reason) => {
     const error = refusal(value, 'schema')
     expect(error.path).toBe(path)
     expect(error.reason).toMatch(reason)
+  })
+})
+
+class PrivateList {
+  readonly #items = [1, 2];
+  [Symbol.iterator]() {
+    return this.#items.values()
+  }
+}
+
+class Price {
+  readonly #amount: number
+  constructor(
+    amount: number,
+    readonly currency: string,
+  ) {
+    this.#amount = amount
+  }
+  get amount() {
+    return this.#amount
+  }
+}
+
+class NamedPrice extends Price {
+  readonly name = 'gross'
+}
+
+describe('a class instance with a schema is accepted', () => {
+  class Person {
+    constructor(
+      readonly first: string,
+      readonly last: string | undefined,
+    ) {}
+  }
+
+  it('with methods, setters, static getters and a tag', () => {
+    class Busy extends Person {
+      static get kind() {
+        return 'x'
+      }
+      set nickname(_name: string) {}
+      get [Symbol.toStringTag]() {
+        return 'Busy'
+      }
+      greet() {
+        return this.first
+      }
+    }
+    expect(serializeJson(new Busy('Ada', 'Lovelace'), 'schema')).toBe('{"first":"Ada","last":"Lovelace"}')
+  })
+
+  it('with getters that are derived from its fields, also if they throw or reject', () => {
+    class Named extends Person {
+      get full() {
+        return `${this.first} ${this.last}`
+      }
+      get initial(): string {
+        if (this.last === undefined) throw new Error('there is no last name')
+        return this.last.slice(0, 1)
+      }
+      get later() {
+        return Promise.reject(new Error('not now'))
+      }
+    }
+    expect(serializeJson(new Named('Ada', undefined), 'schema')).toBe('{"first":"Ada"}')
+  })
+
+  it('with a field of the name of a getter of its base class', () => {
+    const price = Object.defineProperty(new Price(5, 'EUR'), 'amount', { value: 6, enumerable: true })
+    expect(serializeJson(price, 'schema')).toBe('{"currency":"EUR","amount":6}')
+  })
+
+  it('with private fields and a toJSON()', () => {
+    class Written extends Price {
+      toJSON() {
+        return [this.amount, this.currency]
+      }
+    }
+    expect(serializeJson({ price: new Written(5, 'EUR') }, 'schema')).toBe('{"price":[5,"EUR"]}')
   })
 })
 

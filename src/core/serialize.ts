@@ -106,8 +106,12 @@ class JsonWriter {
 
   #container(object: object): string {
     if (Array.isArray(object)) return this.#array(object)
-    const refused = isPlainObject(object) ? undefined : refusedKind(object)
-    return refused === undefined ? this.#object(object) : this.#refuseKind(refused)
+    if (isPlainObject(object)) return this.#object(object)
+    const refused = refusedKind(object)
+    if (refused !== undefined) this.#refuseKind(refused)
+    const text = this.#object(object)
+    this.#refuseHidden(object, text === '{}')
+    return text
   }
 
   #callToJson(object: { toJSON(key: string): unknown }): unknown {
@@ -149,9 +153,7 @@ class JsonWriter {
       else text += `${text === '' ? '{' : ','}${this.#key(key)}${item}`
     }
     this.#leave()
-    if (text !== '') return `${text}}`
-    if (this.#withSchema && !isPlainObject(object)) this.#refuseHidden(object)
-    return '{}'
+    return text === '' ? '{}' : `${text}}`
   }
 
   #enter(container: object): void {
@@ -186,11 +188,15 @@ class JsonWriter {
     return this.#refuse('it has a toJSON(): give the event a schema, or convert the value')
   }
 
-  /** An instance without enumerable properties, but with accessors, has its data in private fields. */
-  #refuseHidden(instance: object): void {
-    const name = hiddenProperty(instance)
-    if (name === undefined) return
-    this.#refuse(`a class instance whose ${quoteText(name, 40)} JSON would lose: give the class a toJSON()`)
+  /** Refuses an instance with data in private fields, or an iterable instance without properties. */
+  #refuseHidden(instance: object, isEmpty: boolean): void {
+    const name = hiddenProperty(instance, isEmpty)
+    if (name !== undefined) {
+      this.#refuse(`a class instance whose ${quoteText(name, 40)} JSON would lose: give the class a toJSON()`)
+    }
+    if (isEmpty && Symbol.iterator in instance) {
+      this.#refuse('a class instance whose elements JSON would lose: give the class a toJSON()')
+    }
   }
 
   #refuseKind(kind: string): never {

@@ -1,5 +1,5 @@
 import { AftercommitError, InvalidSettingError } from './errors.js'
-import { isPlainObject } from './plain.js'
+import { refusedOptions } from './plain.js'
 import { rejectUnknownKeys } from './reject-unknown-keys.js'
 import { isA, read } from './unknown.js'
 
@@ -23,18 +23,13 @@ export function readSettings<T extends object>(
   const copy: Partial<T> = {}
   if (given === undefined) return copy as T
   try {
-    if (typeof given !== 'object' || given === null || Array.isArray(given)) throw notSettings(of, names)
+    if (refusedOptions(given, names) !== undefined) throw notSettings(of, names)
     const known = { of, kind: 'setting', names: new Set(names) } as const
     rejectUnknownKeys(given, known, (name, reason) => new InvalidSettingError(prefix + name, reason))
-    let isEmpty = true
     for (const name of names) {
       const value = given[name]
-      if (value === undefined) continue
-      copy[name] = value
-      isEmpty = false
+      if (value !== undefined) copy[name] = value
     }
-    // A Map or a Date has no settings that could be read.
-    if (isEmpty && !isPlainObject(given)) throw notSettings(of, names)
   } catch (error) {
     if (isA(error, AftercommitError)) throw error
     throw new InvalidSettingError(of, 'reading the settings threw an error', { thrown: error })
