@@ -83,7 +83,7 @@ export async function runChecks(checks: readonly Check[], ping: () => Promise<un
 }
 
 /** Errors of the library say in their first sentence what is wrong, and behind it what to do. */
-export function refusal({ message }: AftercommitError): Verdict {
+export function refusal({ message }: Pick<AftercommitError, 'message'>): Verdict {
   const end = message.indexOf('. ')
   return problem(message.slice(0, end + 1), message.slice(end + 2))
 }

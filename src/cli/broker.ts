@@ -7,6 +7,7 @@ import { type RedisClient, redisBus } from '../buses/redis/index.js'
 import type { Logger } from '../observe/logger.js'
 import { loadDriver, member } from './drivers.js'
 import { explainUrl, UsageError } from './errors.js'
+import { hideUrlParts, useUrl } from './url-parts.js'
 
 export interface Broker {
   readonly bus: BrokerBus
@@ -31,6 +32,7 @@ export async function openBroker(url: string, options: BrokerOptions): Promise<B
     throw new UsageError(
       '--to must begin with redis://, rediss://, nats://, tls://, amqp://, amqps:// or kafka://.',
     )
+  useUrl('broker', url)
   return open(url, options).catch((error) => {
     throw explainUrl('The URL of --to', error)
   })
@@ -55,7 +57,7 @@ interface Emitter {
 
 async function openRedis(url: string, { destination, logger }: BrokerOptions): Promise<Broker> {
   const { name, modules } = await loadDriver('Redis', [['redis'], ['ioredis']])
-  const options = { stream: destination, logger }
+  const options = { stream: destination, logger, redact: hideUrlParts }
   if (name === 'ioredis') {
     const client = new (member<Make<RedisClient & Emitter & { disconnect(): void }>>(modules[0], 'Redis'))(
       url,
@@ -84,14 +86,14 @@ async function openNats(url: string, { destination, logger }: BrokerOptions): Pr
     waitOnFirstConnect: true,
     pingInterval: 10_000,
   })
-  const bus = natsBus(connection, { stream: destination, logger })
+  const bus = natsBus(connection, { stream: destination, logger, redact: hideUrlParts })
   return { title: 'NATS JetStream', ...closing(bus, () => connection.close()) }
 }
 
 async function openRabbitmq(url: string, { destination, logger }: BrokerOptions): Promise<Broker> {
   const { modules } = await loadDriver('RabbitMQ', [['amqplib']])
   const connect = member<(url: string) => Promise<AmqpConnection>>(modules[0], 'connect')
-  const bus = rabbitmqBus(() => connect(url), { exchange: destination, logger })
+  const bus = rabbitmqBus(() => connect(url), { exchange: destination, logger, redact: hideUrlParts })
   return { title: 'RabbitMQ', ...closing(bus) }
 }
 
@@ -103,7 +105,7 @@ async function openKafka(url: string, { destination, logger }: BrokerOptions): P
     )
   }
   const { name, modules } = await loadDriver('Kafka', [['@platformatic/kafka'], ['kafkajs']].filter(canRun))
-  const options: BusOptions & { topic: string } = { topic: destination, logger }
+  const options: BusOptions & { topic: string } = { topic: destination, logger, redact: hideUrlParts }
   if (name === 'kafkajs') {
     const Kafka = member<Make<KafkajsClient>>(modules[0], 'Kafka')
     // Its own log would mix with ours; its level 0 is none.

@@ -1,9 +1,11 @@
 import { describe, expect, it } from 'vitest'
+import { AftercommitError } from '../core/errors.js'
 import { nearest } from '../core/nearest.js'
 import { defineCommand } from './command.js'
 import { complaintOf } from './complaint.js'
 import { UsageError } from './errors.js'
 import type { Terminal } from './terminal.js'
+import { useUrl } from './url-parts.js'
 import { milliseconds, wholeNumber } from './values.js'
 
 const seen: unknown[] = []
@@ -41,6 +43,8 @@ describe('a command', () => {
     [['-x'], "There is no option '-x'. See --help."],
     [['--completely-else'], "There is no option '--completely-else'. See --help."],
     [['a', 'b'], "Nobody knows what to do with 'b'. See --help."],
+    [['a', 'pg://u:p ass@h?x=1'], "Nobody knows what to do with 'pg://…'. See --help."],
+    [['--pg://u:p@h'], "There is no option '--pg://…'. See --help."],
   ])('refuses %j', (args, message) => {
     expect(() => command.run(args, io)).toThrow(new UsageError(message))
   })
@@ -104,9 +108,40 @@ describe('a complaint', () => {
     ],
     [new TypeError('odd\n  lines\u001b[2J'), 1, 'TypeError: odd lines\\u001b[2J'],
     ['text', 1, 'NonError: text'],
+    [
+      Object.assign(coded('ENOENT', 'connect ENOENT /run/db/.s.PGSQL.5432'), {
+        ...{ syscall: 'connect', address: '/run/db/.s.PGSQL.5432' },
+      }),
+      1,
+      'The server cannot be reached: connect ENOENT. ',
+    ],
+    [
+      Object.assign(coded('ENOENT', "ENOENT: no such file or directory, open '/ca.pem'"), {
+        ...{ syscall: 'open', path: '/ca.pem' },
+      }),
+      1,
+      'A file cannot be read: ENOENT: no such file or directory, open. ',
+    ],
+    [new UsageError('No postgres://u:p@s"s@h/d?password=x. See.'), 2, 'No postgres://…@h/d?…. See.'],
   ])('about %s', (error, exitCode, start) => {
     const complaint = complaintOf(error)
     expect(complaint.exitCode).toBe(exitCode)
     expect(complaint.message.startsWith(start)).toBe(true)
+  })
+
+  it.each([
+    [new TypeError("Unknown SSL profile 'SECRET'")],
+    [new AftercommitError('FAILED', "'SECRET' is bad", { cause: new Error('SECRET') })],
+    [
+      Object.assign(new AggregateError([coded('ENOTFOUND', 'getaddrinfo ENOTFOUND SECRET')]), {
+        code: 'ENOTFOUND',
+      }),
+    ],
+  ])('does not show the parameters of the URL in use: %s', (error) => {
+    useUrl('database', 'mysql://h/d?ssl=SECRET')
+    const { message } = complaintOf(error)
+    useUrl('database', '')
+    expect(message).not.toContain('SECRET')
+    expect(complaintOf(error).message).toContain('SECRET')
   })
 })

@@ -3,6 +3,7 @@ import { nearest } from '../core/nearest.js'
 import { describeError } from '../core/unknown.js'
 import { UsageError } from './errors.js'
 import type { Terminal } from './terminal.js'
+import { withoutUrl } from './url-parts.js'
 
 /** One option of a command, as it is parsed and as the help shows it. */
 export interface Option {
@@ -69,7 +70,8 @@ export function defineCommand<const O extends Options>(plan: CommandPlan<O>): Co
     run: (args, io) => {
       const { values, positionals } = parsed(args, plan.options)
       if (positionals.length > takes.length) {
-        throw new UsageError(`Nobody knows what to do with '${positionals[takes.length]}'. See --help.`)
+        const surplus = withoutUrl(String(positionals[takes.length]))
+        throw new UsageError(`Nobody knows what to do with '${surplus}'. See --help.`)
       }
       const flags = Object.entries(plan.options).filter(([, { type }]) => type === 'boolean')
       const given = { ...Object.fromEntries(flags.map(([flag]) => [flag, false])), ...values }
@@ -106,7 +108,9 @@ function unknownOption(args: readonly string[], options: Options): UsageError {
     .map((arg) => arg.replace(/=.*$/s, ''))
     .find((arg) => /^-/.test(arg) && !known.includes(arg))
   const guess = given?.startsWith('--') ? nearest(given, known) : undefined
-  return new UsageError(`There is no option '${given}'.${guess ? ` Did you mean ${guess}?` : ''} See --help.`)
+  return new UsageError(
+    `There is no option '${withoutUrl(String(given))}'.${guess ? ` Did you mean ${guess}?` : ''} See --help.`,
+  )
 }
 
 function helpOf(name: string, plan: CommandPlan<Options>) {

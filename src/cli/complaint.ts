@@ -1,8 +1,9 @@
 import { AftercommitError } from '../core/errors.js'
-import { describeDriverError, withoutPasswords } from '../core/redact.js'
-import { describeError } from '../core/unknown.js'
+import { withoutPasswords } from '../core/redact.js'
+import { describeError, read } from '../core/unknown.js'
 import { explainUrl, UsageError } from './errors.js'
 import { safe } from './text.js'
+import { messageOf, reportOf } from './words.js'
 
 /** A failure as the command line reports it. */
 export interface Complaint {
@@ -40,9 +41,11 @@ function sentences(error: unknown, isUsage: boolean): string {
   if (code === 'STORE_NOT_MIGRATED')
     return 'The outbox tables are missing or too old. Run: aftercommit migrate'
   if (code === 'NO_ANSWER') return `${describeError(error).message} Is the address right, and is it well?`
-  if (error instanceof AftercommitError || isUsage) return describeError(error).message
-  const { name, message } = describeDriverError(error)
-  if (UNREACHABLE.test(code) || TOO_LATE.test(message))
+  if (error instanceof AftercommitError || isUsage) return messageOf(error)
+  const { name, message } = reportOf(error)
+  // A missing Unix socket has the code of a missing file.
+  const isConnect = read(error, 'syscall') === 'connect'
+  if (isConnect || UNREACHABLE.test(code) || TOO_LATE.test(message))
     return `The server cannot be reached: ${message}. Is the address right, and does it run?`
   if (REFUSED.test(code)) return `The database refused: ${message}. Check user, password and name in the URL.`
   if (NO_RIGHT.test(code))

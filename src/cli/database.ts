@@ -7,6 +7,7 @@ import { postgresStore } from '../stores/postgres/index.js'
 import { type SqliteDatabase, sqliteStore } from '../stores/sqlite/index.js'
 import { loadDriver, member } from './drivers.js'
 import { explainUrl, UsageError } from './errors.js'
+import { hideUrlParts, useUrl } from './url-parts.js'
 
 export type Dialect = 'postgres' | 'mysql' | 'sqlite'
 
@@ -53,6 +54,7 @@ export interface Opening {
 export async function openDatabase(chosen: Chosen, opening: Opening = {}): Promise<Database> {
   const url = urlOf(chosen)
   if (!url) throw new UsageError(`No database. ${USAGE}`)
+  useUrl('database', url)
   const dialect = dialectOf(url)
   if (chosen.schema !== undefined && dialect !== 'postgres') throw noSchema()
   return OPEN[dialect](url, namesOf(chosen), opening).catch((error) => {
@@ -141,12 +143,23 @@ async function openMysql(url: string, names: Names, { connectMs }: Opening): Pro
   const createPool = member<(options: object) => MysqlPool>(modules[0], 'createPool')
   const uri = url.replace(/^mariadb:/, 'mysql:')
   const limit = connectMs === undefined ? {} : { connectTimeout: connectMs }
-  const pool = createPool({ uri, connectionLimit: 10, ...limit })
+  const pool = withHiddenParts(() => createPool({ uri, connectionLimit: 10, ...limit }))
   const clock = `select timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)) / 1000 as now`
   return {
     store: mysqlStore(pool, names),
     now: async () => dateOf((await pool.query(clock))[0][0]?.now),
     close: () => pool.end(),
+  }
+}
+
+/** mysql2 3.x writes warnings about the URL to `console.error`, with the value of `timezone`. */
+function withHiddenParts<T>(create: () => T): T {
+  const { error } = console
+  console.error = (...texts: unknown[]) => error(...texts.map((text) => hideUrlParts(String(text))))
+  try {
+    return create()
+  } finally {
+    console.error = error
   }
 }
 

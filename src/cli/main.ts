@@ -19,6 +19,7 @@ import { work } from './commands/work.js'
 import { complaintOf } from './complaint.js'
 import { UsageError } from './errors.js'
 import { Terminal } from './terminal.js'
+import { withoutUrl } from './url-parts.js'
 
 const COMMANDS: Readonly<Record<string, Command>> = {
   demo,
@@ -75,7 +76,7 @@ function commandOf(name: string): Command {
   if (command) return command
   const guess = nearest(name, Object.keys(COMMANDS))
   const hint = guess ? ` Did you mean ${guess}?` : ''
-  throw new UsageError(`There is no command '${name}'.${hint} See aftercommit --help.`)
+  throw new UsageError(`There is no command '${withoutUrl(name)}'.${hint} See aftercommit --help.`)
 }
 
 /** The first signal asks, the second one ends the process as if nobody had listened. */

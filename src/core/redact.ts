@@ -45,9 +45,11 @@ function applyHook(redact: Redact | undefined, text: string): string {
   }
 }
 
-/** Replaces user and password in every URL of the text. */
+/** Replaces user, password and parameters in every URL of the text. */
 export function withoutPasswords(text: string): string {
-  return text.replace(/([a-z][\w+.-]*:\/\/)[^\s'"]*@/gi, `$1${HIDDEN}@`)
+  return text
+    .replace(/([a-z][\w+.-]*:\/\/)\S*@/gi, `$1${HIDDEN}@`)
+    .replace(/([a-z][\w+.-]*:\/\/[^\s?]*)\?\S*?(?=['"]?[.,;)]?(\s|$))/gi, `$1?${HIDDEN}`)
 }
 
 // ── Log fields ─────────────────────────────────────────────────────────────────────────────────────────────

@@ -9,6 +9,7 @@ import { CommandError } from '../errors.js'
 import { type Close, HANDLERS_OPTION, registerHandlers } from '../handlers.js'
 import { loggerFromEnv } from '../log.js'
 import { safe } from '../text.js'
+import { hideUrlParts } from '../url-parts.js'
 import { counted } from '../words.js'
 
 /** Events of types without a handler here are left alone, however old they are: others may be for them. */
@@ -35,6 +36,7 @@ export const consume = defineCommand({
       dispatcher: { ...dispatcher, unroutableGraceMs: NEVER_MS },
       store: database.store,
       logger,
+      redact: hideUrlParts,
     })
     let close: Close = () => {}
     try {

@@ -10,7 +10,8 @@ import { inTime, leave, unlessAborted } from '../ending.js'
 import { InterruptedError, UsageError } from '../errors.js'
 import type { Terminal } from '../terminal.js'
 import { safe } from '../text.js'
-import { counted, reasonOf, wrap } from '../words.js'
+import { hideUrlParts } from '../url-parts.js'
+import { counted, messageOf, reasonOf, wrap } from '../words.js'
 
 /** All checks of the database together; the one of NOTIFY waits for an answer. */
 const ANSWER_MS = 30_000
@@ -50,7 +51,7 @@ async function aroundDatabase(values: Values, signal: AbortSignal): Promise<read
     findings.push({ check, level: 'ok', says: version === null ? `${name}.` : `${name} ${version}.` })
     check = 'connection'
     const answer = inTime('The database', database.store.diagnose(), ANSWER_MS)
-    findings.push(...(await unlessAborted(answer, signal)))
+    findings.push(...(await unlessAborted(answer, signal)).map(withoutUrlParts))
   } catch (error) {
     if (error instanceof InterruptedError) throw error
     findings.push(failure(check, error, values))
@@ -59,6 +60,12 @@ async function aroundDatabase(values: Values, signal: AbortSignal): Promise<read
     if (opened) await leave(() => closed(opened))
   }
   return findings
+}
+
+/** A check that could not look quotes the error of a driver. */
+function withoutUrlParts(finding: Finding): Finding {
+  const { says } = finding
+  return says.startsWith('Could not look: ') ? { ...finding, says: hideUrlParts(says) } : finding
 }
 
 /** SQLite's connections are closed by the store. */
@@ -74,7 +81,8 @@ function failure(check: string, error: unknown, values: Values): Finding {
     return { check, level: 'problem', says, ...(advice.length > 0 ? { advice: advice.join(' ') } : {}) }
   }
   // Its second sentence says what to do.
-  if (isA(error, AftercommitError) && error.message.includes('. ')) return { check, ...refusal(error) }
+  if (isA(error, AftercommitError) && error.message.includes('. '))
+    return { check, ...refusal({ message: messageOf(error) }) }
   return {
     check,
     level: 'problem',

@@ -6,6 +6,7 @@ import { DATABASE_OPTIONS, openDatabase } from '../database.js'
 import { leave, reach, whenAborted } from '../ending.js'
 import { UsageError } from '../errors.js'
 import { loggerFromEnv } from '../log.js'
+import { hideUrlParts } from '../url-parts.js'
 
 interface Values {
   readonly events: string
@@ -81,7 +82,12 @@ export const relay = defineCommand({
       if (opened === 'stopped') return 0
       broker = opened
       if ((await Promise.race([reach(database), stopped])) === 'stopped') return 0
-      const outbox = createOutbox({ ...optionsFromEnv(), store: database.store, logger })
+      const outbox = createOutbox({
+        ...optionsFromEnv(),
+        store: database.store,
+        logger,
+        redact: hideUrlParts,
+      })
       outbox.relay(broker.bus, options)
       await outbox.start()
       logger.info({ events: options.events, to: broker.title }, 'the relay has started')

@@ -6,6 +6,7 @@ import { leave, reach, whenAborted } from '../ending.js'
 import { UsageError } from '../errors.js'
 import { type Close, HANDLERS_OPTION, registerHandlers } from '../handlers.js'
 import { loggerFromEnv } from '../log.js'
+import { hideUrlParts } from '../url-parts.js'
 
 export const work = defineCommand({
   summary: 'runs handlers, as a process of its own',
@@ -28,7 +29,13 @@ export const work = defineCommand({
     const logger = loggerFromEnv()
     const database = await openDatabase(values)
     const { store } = database
-    const outbox = createOutbox({ ...options, dispatcher: { ...dispatcher, ...concurrency }, store, logger })
+    const outbox = createOutbox({
+      ...options,
+      dispatcher: { ...dispatcher, ...concurrency },
+      store,
+      logger,
+      redact: hideUrlParts,
+    })
     let close: Close = () => {}
     try {
       close = await registerHandlers(values.handlers, outbox)

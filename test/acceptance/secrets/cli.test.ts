@@ -24,6 +24,10 @@ interface Where {
   readonly noRole: string
   readonly noRights: string
   readonly noCertificate: string
+  /** Parameters that a driver refuses or reports, each with a secret as its value. No server is needed. */
+  readonly parameters: Readonly<
+    Record<'socket' | 'host' | 'ssl' | 'charset' | 'timezone' | 'mysqlSocket', string>
+  >
   /** Ids of events: one waits, one is done, one is dead. */
   readonly ids: { readonly waiting: string; readonly done: string; readonly dead: string }
 }
@@ -108,6 +112,31 @@ const COMMANDS: Readonly<Record<string, Case>> = {
   ...refused('doctor', ({ noCertificate }) => noCertificate),
   ...refused('status', ({ noRights }) => noRights),
   ...refused('migrate', ({ noRights }) => noRights),
+  ...refused('list', ({ parameters }) => parameters.socket),
+  ...refused('list', ({ parameters }) => parameters.host),
+  ...refused('list', ({ parameters }) => parameters.ssl),
+  ...refused('list', ({ parameters }) => parameters.charset),
+  ...refused('list', ({ parameters }) => parameters.timezone),
+  ...refused('list', ({ parameters }) => parameters.mysqlSocket),
+  ...refused('doctor', ({ parameters }) => parameters.socket),
+  ...refused('doctor', ({ parameters }) => parameters.host),
+  ...refused('doctor', ({ parameters }) => parameters.ssl),
+  ...refused('doctor', ({ parameters }) => parameters.charset),
+  ...refused('doctor', ({ parameters }) => parameters.timezone),
+  ...refused('doctor', ({ parameters }) => parameters.mysqlSocket),
+  'work with a socket that does not exist': {
+    args: ({ parameters }) => ['work', '--handlers', HANDLERS, '--database', parameters.socket],
+    code: 1,
+  },
+  'a URL in the place of a command': { args: ({ parameters }) => [parameters.ssl], code: 2 },
+  'a URL in the place of an id': {
+    args: ({ parameters, database }) => ['show', parameters.ssl, '--database', database],
+    code: 1,
+  },
+  'a URL without its option, with a parameter': {
+    args: ({ parameters }) => ['list', parameters.ssl],
+    code: 2,
+  },
   'a URL without its option': { args: ({ database }) => ['relay', database], code: 2 },
 }
 
@@ -163,6 +192,14 @@ describe('nothing of an event, and no password, is printed by', () => {
       ...{ database: url.href, redis: redis?.url ?? '', password, ids },
       noRole: withUser(url, secrets.plant('a role that does not exist')),
       noRights: withUser(url, powerless),
+      parameters: {
+        socket: `postgres:///d?host=/${secrets.plant('host parameter')}`,
+        host: `postgres:///d?host=${secrets.plant('name of a host')}.invalid`,
+        ssl: `mysql://u:${password}@${NOWHERE}/d?ssl=${secrets.plant('SSL profile')}`,
+        charset: `mysql://u:${password}@${NOWHERE}/d?charset=${secrets.plant('charset')}`,
+        timezone: `mysql://u:${password}@${NOWHERE}/d?timezone=${secrets.plant('time zone')}`,
+        mysqlSocket: `mysql://u:${password}@${NOWHERE}/d?socketPath=/${secrets.plant('socket path')}`,
+      },
       noCertificate: `${url.href}?sslrootcert=/${secrets.plant('path of a certificate')}/root.crt`,
     }
   })
