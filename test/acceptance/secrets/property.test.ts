@@ -1,4 +1,5 @@
 import { inspect } from 'node:util'
+import { runInNewContext } from 'node:vm'
 import fc from 'fast-check'
 import { expect, it } from 'vitest'
 import {
@@ -12,6 +13,8 @@ import {
   type Outbox,
   type PublishableEvent,
   type Tracer,
+  toCloudEvent,
+  toCloudEventBinary,
   Unrecoverable,
 } from '../../../src/index.js'
 import { run, start } from '../../cli/kit.js'
@@ -102,6 +105,24 @@ function partsOf(secret: Secret, depth: number): Parts {
   }
 }
 
+/** The event as other objects behind which Node calls its inspection method. */
+function disguisesOf(event: object): object[] {
+  return [event, new Proxy(event, {}), Object.create(event)]
+}
+
+/** The event in both modes of CloudEvents, and the parts of them that hold data. */
+function cloudEventsOf(event: EventEnvelope): object[] {
+  const { headers, body } = toCloudEventBinary(event)
+  const inUpperCase = Object.entries(headers).map(([name, value]) => [name.toUpperCase(), value])
+  return [toCloudEvent(event), { headers, body }, headers, Object.fromEntries(inUpperCase)]
+}
+
+/** A copy of the error from another realm. Tests in Jest and code in `node:vm` throw such errors. */
+function foreignError({ name, message, cause }: Error): object {
+  const error: object = runInNewContext('new Error(message)', { message })
+  return Object.assign(error, { name, cause, detail: message })
+}
+
 let ids = 0
 
 /** The same event in each form that can be published. */
@@ -156,7 +177,9 @@ class Run {
     const make = (type: string) => form(type, parts)
     const event = make('works')
     // An event by name or of a class is an object of the application.
-    if (event instanceof DefinedEvent || event instanceof EventEnvelope) this.#print('event', event)
+    if (event instanceof DefinedEvent || event instanceof EventEnvelope) {
+      for (const value of disguisesOf(event)) this.#print('event', value)
+    }
     await outbox.transaction(async (tx) => {
       this.#print('transaction', tx)
       await tx.publishAll(['works', 'fails', 'tells', 'stuck'].map(make))
@@ -174,6 +197,7 @@ class Run {
   #register(): void {
     this.#outbox.on('works', 'print', async (event, context) => {
       this.#print('handler', { event, metadata: event.metadata, context })
+      for (const value of disguisesOf(event)) this.#print('handler', value)
       const circular: Record<string, unknown> = { event }
       circular.self = circular
       for (const value of [
@@ -183,14 +207,24 @@ class Run {
         nested(40, event),
         circular,
         event.metadata,
+        event.toJSON(),
+        ...disguisesOf(event),
+        ...cloudEventsOf(event),
       ]) {
         context.log.info({ value }, 'a value')
         context.log.warn(value as LogFields, 'a value')
+        // The types forbid a message that is no text, but applications in JavaScript have none.
+        context.log.info({ step: 1 }, value as never)
+        context.log.info('a text' as never, value as never)
       }
       const error = Object.assign(new Error(`no: ${this.#secret}`, { cause: event }), { event })
       error.name = `Error${this.#secret}`
-      context.log.error(error as never, 'an error')
-      context.log.error({ err: error, deep: [new Holder(error)] }, 'an error')
+      for (const thrown of [error, foreignError(error), Object.assign(error, { code: this.#secret })]) {
+        context.log.error(thrown as never, 'an error')
+        context.log.error({ err: thrown, deep: [new Holder(thrown)] }, 'an error')
+        context.log.error({}, thrown as never)
+        context.log.error({}, { thrown } as never)
+      }
     })
     this.#outbox.on('fails', 'throw', (event) => {
       throw Object.assign(new Unrecoverable('no', { cause: new Error(String(this.#secret)) }), { event })
