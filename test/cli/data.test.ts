@@ -1,8 +1,11 @@
 import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, inject, it, onTestFinished, vi } from 'vitest'
+import { EventId } from '../../src/core/event-id.js'
+import { createOutbox, silentLogger } from '../../src/index.js'
 import { postgresStore } from '../../src/stores/postgres/index.js'
 import { type FreshDatabase, freshDatabase } from '../support/database.js'
 import { expectGolden, inTerminal } from '../support/pty.js'
+import { emptyDatabase } from '../support/trap-kit.js'
 import { type Run, run, SECRETS, seed } from './kit.js'
 
 let database: FreshDatabase
@@ -224,4 +227,32 @@ describe('aftercommit prune', () => {
     const { rows } = await pool.query('select event_id from outbox_event where status = 1')
     expect(rows).toEqual([])
   })
+})
+
+it('shows the whole stored text of an error by show and list --json, and its start by list', async () => {
+  const url = await emptyDatabase()
+  const pool = new pg.Pool({ connectionString: url })
+  const outbox = createOutbox({
+    store: postgresStore(pool),
+    logger: silentLogger,
+    redact: () => '[cut]',
+    retry: { maxAttempts: 1 },
+  })
+  await outbox.migrate()
+  outbox.on('a', 'fails', () => {
+    throw new Error(`card declined ${'x'.repeat(1_000)} the end\nline 2`)
+  })
+  await outbox.enqueue({ type: 'a', eventId: EventId.from('e-1'), payload: null })
+  await outbox.drain()
+  await outbox.stop()
+  await pool.end()
+  for (const args of [
+    ['show', 'e-1'],
+    ['show', 'e-1', '--json'],
+    ['list', '--json'],
+  ])
+    expect((await run(args, url)).stdout, args.join(' ')).toContain(`${'x'.repeat(1_000)} the end`)
+  const { stdout } = await run(['list'], url)
+  expect(stdout).toContain('card declined x')
+  expect(stdout).not.toContain('the end')
 })
