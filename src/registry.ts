@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto'
+import { textIn } from './core/columns.js'
 import { isClean } from './core/text.js'
 import { ANY_VERSION, type InstanceRecord, type SeenInstance, type TypeFilter } from './store.js'
 
@@ -42,10 +43,10 @@ export function seenInstance(row: readonly unknown[]): SeenInstance {
   const [id, host, pid, version, handlers, accept, done, failed, dead, started, lastSeen, stopped] = row
   const lastSeenAt = dateIn(lastSeen) ?? new Date(0)
   return {
-    id: String(id),
-    host: String(host),
+    id: textIn(id),
+    host: textIn(host),
     pid: numberIn(pid),
-    version: String(version),
+    version: textIn(version),
     handlers: handlersIn(handlers),
     accept: filterIn(accept),
     counters: { done: numberIn(done), failed: numberIn(failed), dead: numberIn(dead) },

@@ -1,3 +1,4 @@
+import { textIn } from '../../core/columns.js'
 import { leasesByInstance, MOST_TYPES } from '../../diagnosis.js'
 import type { StoreOverview } from '../../store.js'
 import type { Connection } from './driver.js'
@@ -31,13 +32,13 @@ select locked_by, sum(n) as n
 export function overview(sql: ReturnType<typeof overviewStatements>, db: Connection): StoreOverview {
   return {
     types: db.all(sql.types).map((row) => ({
-      eventType: row.event_type as string,
+      eventType: textIn(row.event_type),
       pending: Number(row.pending),
       dead: Number(row.dead),
       oldestLagMs: Number(row.lag),
     })),
     leases: leasesByInstance(
-      db.all(sql.leases).map((row) => [row.locked_by as string, Number(row.n)] as const),
+      db.all(sql.leases).map((row) => [textIn(row.locked_by), Number(row.n)] as const),
     ),
   }
 }

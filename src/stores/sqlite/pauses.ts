@@ -1,3 +1,4 @@
+import { textIn } from '../../core/columns.js'
 import type { Connection } from './driver.js'
 import type { Names } from './names.js'
 
@@ -10,5 +11,5 @@ export function pauseStatements(names: Names) {
 }
 
 export function paused(sql: ReturnType<typeof pauseStatements>, db: Connection): readonly string[] {
-  return db.all(sql.paused).map((row) => row.event_type as string)
+  return db.all(sql.paused).map((row) => textIn(row.event_type))
 }

@@ -1,3 +1,4 @@
+import { textIn } from '../../core/columns.js'
 import type { UnhandledPage, UnhandledRequest } from '../../store.js'
 import { type Position, pageOver } from '../../unhandled.js'
 import { ACCEPTED, JOIN_NAMES, knownParams, WITH_NAMES } from './accepts.js'
@@ -38,6 +39,15 @@ select null, ${end} from (select * from page order by ${order} limit 1 offset :l
 
 type Statements = ReturnType<typeof unhandledStatements>
 
+/** Third part of a position whose ordering key is bytes. The first part is then the key in base64. */
+const BINARY = 'binary'
+
+/** SQLite keeps a value of any type in any column, so an ordering key may be bytes. Positions are written as JSON. */
+function positionOf([a, b]: readonly unknown[]): Position {
+  if (typeof a !== 'object') return (b === undefined ? [a] : [a, b]) as Position
+  return [Buffer.from(a as ArrayBuffer).toString('base64'), b as number, BINARY]
+}
+
 export function unhandled(
   sql: Statements,
   connections: Connections<SqliteDatabase>,
@@ -47,14 +57,15 @@ export function unhandled(
   const filter = knownParams(known)
   const source = (statement: string, start: Position) => ({
     start,
-    async read([a = 0, b]: Position) {
-      const position = b === undefined ? { a } : { a, b }
+    async read([a = 0, b, kind]: Position) {
+      const key = kind === BINARY ? Buffer.from(String(a), 'base64') : a
+      const position = b === undefined ? { a: key } : { a: key, b }
       const params = { ...filter, olderThanMs, limit, ...position }
       const rows = await connections.read((db) => db.lists(statement, params))
       const end = rows.find((row) => row[0] === null)
       return {
-        eventTypes: rows.flatMap((row) => (row[0] === null ? [] : [row[0] as string])),
-        end: end ? (end.slice(1).filter((value) => value !== null) as Position[number][]) : null,
+        eventTypes: rows.flatMap((row) => (row[0] === null ? [] : [textIn(row[0])])),
+        end: end ? positionOf(end.slice(1).filter((value) => value !== null)) : null,
       }
     },
   })
