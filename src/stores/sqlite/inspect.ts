@@ -1,3 +1,4 @@
+import { textIn } from '../../core/columns.js'
 import { eventRecord } from '../../event-record.js'
 import { type EventFilter, type EventRecord, EventStatus, type StoreStats } from '../../store.js'
 import { EVENT_COLUMNS } from './columns.js'
@@ -90,14 +91,14 @@ export function retryDead(sql: Statements, db: Connection, filter: EventFilter):
   const moves = dead.map((row) => [Number(row.seq), row.goes_to_tail ? ++tail : Number(row.seq)])
   db.run(sql.retry, { moves: JSON.stringify(moves), now: clock(db) })
   if (tail > highSeq) db.run(sql.draw, { seq: tail })
-  return dead.map((row) => row.event_id as string)
+  return dead.map((row) => textIn(row.event_id))
 }
 
 /** Inside a write transaction. */
 export function discardDead(sql: Statements, db: Connection, filter: EventFilter): readonly string[] {
   const dead = findDead(sql, db, filter)
   db.run(sql.discard, { seqs: JSON.stringify(dead.map((row) => Number(row.seq))) })
-  return dead.map((row) => row.event_id as string)
+  return dead.map((row) => textIn(row.event_id))
 }
 
 function findDead(sql: Statements, db: Connection, filter: EventFilter): readonly Row[] {
