@@ -1,18 +1,29 @@
 import { eventRecord } from '../../event-record.js'
-import { type EventFilter, type EventRecord, EventStatus, type StoreStats } from '../../store.js'
+import {
+  type EventFilter,
+  type EventRecord,
+  EventStatus,
+  type EventStatusName,
+  type StoreStats,
+} from '../../store.js'
 import { IDS } from './append.js'
 import { eventColumns, uncheckedRow } from './claim.js'
-import type { Param, Query } from './driver.js'
+import type { Param, Query, Row } from './driver.js'
 import { FOR_UPDATE } from './locks.js'
 import type { Names } from './names.js'
 import { NEVER } from './schema.js'
 
 const NOW = 'utc_timestamp(6)'
+const LISTED = 100
 const EVERYTHING = 2_147_483_647
 /** Begins the id of a row that is about to go: no event's own id holds a control character. */
 const LEAVING = '\x01'
 
 const epochMs = (column: string) => `timestampdiff(microsecond, '1970-01-01', ${column}) / 1000`
+
+const recordColumns = `${eventColumns()}, e.status, e.failures, e.last_error, ${epochMs('e.locked_until')},
+  ${epochMs(`if(e.available_at < ${NEVER}, e.available_at, e.created_at)`)}, ${epochMs('e.created_at')},
+  ${epochMs('e.done_at')}`
 
 export function inspectStatements({ events, instances, index }: Names) {
   const byId = `${IDS} straight_join ${events} e force index (${index}_id) on e.event_id = s.id`
@@ -20,6 +31,15 @@ export function inspectStatements({ events, instances, index }: Names) {
   const copied = `event_type, aggregate_type, aggregate_id, tenant_id, ordering_key, version, payload_size, created_at,
   occurred_at, payload, payload_bytes, headers, metadata, handled_by, failures, last_error`
   const pendingKey = `${events} force index (${index}_ordered) where pending_key > '' and status in (0, 2)`
+  const never = `force index (${index}_timed) where timed_at = ${NEVER}`
+  const timed = `force index (${index}_timed) where timed_at < ${NEVER}`
+  const keyed = `force index (${index}_ordered) where pending_key > ''`
+  /** Indexes that hold every row of a status. Rows that are done have no such index, and mostly come first. */
+  const sources: Partial<Record<EventStatusName, readonly string[]>> = {
+    NEW: [`force index (${index}_fresh) where fresh = 1`, timed, keyed],
+    RETRY: [timed, keyed],
+    DEAD: [never, timed],
+  }
   return {
     stats: `
 select (select count(*) from ${events} force index (${index}_fresh) where fresh = 1)
@@ -32,12 +52,23 @@ select (select count(*) from ${events} force index (${index}_fresh) where fresh 
     coalesce((select created_at from ${events} force index (${index}_fresh) where fresh = 1 order by seq limit 1), ${NOW}),
     coalesce((select min(timed_at) from ${events} force index (${index}_timed)), ${NOW}))`)}
   from ${instances}`,
-    // Which of them, the rest of the conditions, and how many.
-    list: (where: string, given: boolean) => `
-select ${eventColumns()}, e.status, e.failures, e.last_error, ${epochMs('e.locked_until')},
-  ${epochMs(`if(e.available_at < ${NEVER}, e.available_at, e.created_at)`)}, ${epochMs('e.created_at')},
-  ${epochMs('e.done_at')}
-  from ${given ? byId : `${events} e`} where ${where} order by e.seq limit ?`,
+    /**
+     * Parameters: those of the conditions and the limit, once per source, and the limit. The rows come in any order.
+     *
+     * A scan finds the numbers of the rows, and only these rows are loaded. A scan that names the payload reads the payload
+     * of each row before its conditions are checked: with 50,000 rows of 10 kB, MySQL 9.7 took 4 s for a page of dead rows.
+     */
+    list: (where: string, from: readonly string[]) => `
+select ${recordColumns} from (
+  select seq from (
+${from.map((one) => `    (select e.seq from ${events} e ${one} and ${where} order by e.seq limit ?)`).join('\n    union all\n')}
+  ) found order by seq limit ?
+) s straight_join ${events} e force index (primary) on e.seq = s.seq`,
+    sourcesOf: (status: EventStatusName | undefined) =>
+      (status && sources[status]) ?? ['force index (primary) where true'],
+    named: (where: string) => `
+select ${recordColumns} from (select e.seq from ${byId} where ${where} order by e.seq limit ?) s
+  straight_join ${events} e force index (primary) on e.seq = s.seq`,
     // Waits for locked rows: a skipped row would stay dead although the caller chose it.
     dead: (where: string, given: boolean) => `
 select e.event_id, if(e.halts, null, e.ordering_key) from ${given ? byId : `${events} e force index (${index}_timed)`}
@@ -66,24 +97,26 @@ export async function stats(sql: Statements, query: Query): Promise<StoreStats> 
   }
 }
 
-/** The statement's parameters come in this order: the ids, the other conditions, the limit. */
-function filtered(
-  statement: (where: string, given: boolean) => string,
-  { status, eventIds, eventType, afterSeq, limit }: EventFilter,
-  defaultLimit: number,
-): [sql: string, params: Param[]] {
+interface Conditions {
+  readonly where: string
+  readonly params: readonly Param[]
+}
+
+function conditionsOf({ status, eventType, afterSeq }: EventFilter): Conditions {
   const conditions = ['true']
   const params: Param[] = []
-  if (eventIds !== undefined) params.push(JSON.stringify([...new Set(eventIds)]))
-  const condition = (sql: string, param: Param) => {
+  const add = (sql: string, param: Param) => {
     conditions.push(sql)
     params.push(param)
   }
-  if (status !== undefined) condition('e.status = ?', EventStatus[status])
-  if (eventType !== undefined) condition('e.event_type = ?', eventType)
-  if (afterSeq !== undefined) condition('e.seq > ?', afterSeq)
-  params.push(String(limit ?? defaultLimit))
-  return [statement(conditions.join(' and '), eventIds !== undefined), params]
+  if (status !== undefined) add('e.status = ?', EventStatus[status])
+  if (eventType !== undefined) add('e.event_type = ?', eventType)
+  if (afterSeq !== undefined) add('e.seq > ?', afterSeq)
+  return { where: conditions.join(' and '), params }
+}
+
+function namesIn(eventIds: readonly string[]): Param {
+  return JSON.stringify([...new Set(eventIds)])
 }
 
 export async function list(
@@ -91,8 +124,8 @@ export async function list(
   query: Query,
   filter: EventFilter,
 ): Promise<readonly EventRecord[]> {
-  const { rows } = await query(...filtered(sql.list, filter, 100))
-  return rows.map((row) =>
+  const { rows } = await query(...listing(sql, filter))
+  const records = rows.map((row) =>
     eventRecord(uncheckedRow(row, ''), {
       status: row[17],
       failures: row[18],
@@ -104,6 +137,22 @@ export async function list(
       doneAt: row[23],
     }),
   )
+  return records.sort((a, b) => a.seq - b.seq)
+}
+
+function listing(sql: Statements, filter: EventFilter): [sql: string, params: readonly Param[]] {
+  const { where, params } = conditionsOf(filter)
+  const limit = String(filter.limit ?? LISTED)
+  if (filter.eventIds) return [sql.named(where), [namesIn(filter.eventIds), ...params, limit]]
+  const sources = sql.sourcesOf(filter.status)
+  return [sql.list(where, sources), [...sources.flatMap(() => [...params, limit]), limit]]
+}
+
+async function findDead(sql: Statements, query: Query, filter: EventFilter): Promise<readonly Row[]> {
+  const { where, params } = conditionsOf(filter)
+  const named = filter.eventIds ? [namesIn(filter.eventIds)] : []
+  const all = [...named, ...params, String(filter.limit ?? EVERYTHING)]
+  return (await query(sql.dead(where, named.length > 0), all)).rows
 }
 
 /** Inside a transaction. */
@@ -112,7 +161,7 @@ export async function retryDead(
   query: Query,
   filter: EventFilter,
 ): Promise<readonly string[]> {
-  const { rows } = await query(...filtered(sql.dead, filter, EVERYTHING))
+  const rows = await findDead(sql, query, filter)
   const free = rows.filter((row) => row[1] === null).map((row) => row[0] as string)
   const ordered = rows.filter((row) => row[1] !== null).map((row) => row[0] as string)
   if (free.length > 0) await query(sql.retry, [JSON.stringify(free)])
@@ -131,7 +180,7 @@ export async function discardDead(
   query: Query,
   filter: EventFilter,
 ): Promise<readonly string[]> {
-  const { rows } = await query(...filtered(sql.dead, filter, EVERYTHING))
+  const rows = await findDead(sql, query, filter)
   const ids = rows.map((row) => row[0] as string)
   if (ids.length > 0) await query(sql.discard, [JSON.stringify(ids)])
   return ids
