@@ -170,7 +170,14 @@ export interface UnroutableRequest {
   /** What any instance can handle; everything else is unroutable. */
   readonly known: TypeFilter
   readonly olderThanMs: number
+  /**
+   * Bytes that the claimed rows may hold besides their payloads, which are not loaded. The first row is claimed at any
+   * size. Default `UNROUTABLE_BYTES`.
+   */
+  readonly maxBytes?: number | undefined
 }
+
+export const UNROUTABLE_BYTES = 64 * 1024 * 1024
 
 export interface UnhandledRequest {
   /** Types that any registered consumer can handle. */

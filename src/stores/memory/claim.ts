@@ -1,7 +1,13 @@
-import type { ClaimedRow, ClaimRequest, ClaimResult, UnroutableRequest } from '../../store.js'
+import {
+  type ClaimedRow,
+  type ClaimRequest,
+  type ClaimResult,
+  UNROUTABLE_BYTES,
+  type UnroutableRequest,
+} from '../../store.js'
 import { compileFilter } from './accepts.js'
 import type { MemoryDatabase } from './database.js'
-import { isLeased, type Row, sizeOf, toClaimed } from './row.js'
+import { isLeased, type Row, sizeBesidesPayload, sizeOf, toClaimed } from './row.js'
 
 /** Ends the token of a row that is tried alone: when that lease runs out too, the row itself is to blame. */
 export const SOLO = ':solo'
@@ -82,7 +88,7 @@ export function claimUnroutable(
     ),
     ...pick(database.leased, (row) => row.lockedUntil < now, canTake, request.limit),
   ]
-  return rows.slice(0, request.limit).map((row) => {
+  return cut(rows, request.limit, request.maxBytes ?? UNROUTABLE_BYTES, sizeBesidesPayload).map((row) => {
     database.change(row, { lockedBy: request.token, lockedUntil: now + request.leaseMs })
     return toClaimed(row, request.token, false)
   })
@@ -106,11 +112,11 @@ function pick(
 }
 
 /** As many as both bounds allow; the first one whatever its size. */
-function cut(rows: readonly Row[], limit: number, maxBytes: number): Row[] {
+function cut(rows: readonly Row[], limit: number, maxBytes: number, size = sizeOf): Row[] {
   const chosen: Row[] = []
   let bytes = 0
   for (const row of rows) {
-    bytes += sizeOf(row)
+    bytes += size(row)
     if (chosen.length >= limit || (chosen.length > 0 && bytes > maxBytes)) break
     chosen.push(row)
   }

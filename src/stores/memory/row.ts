@@ -45,6 +45,10 @@ export function sizeOf({ event }: Row): number {
   return payloadSizeOf(event) + textLength(event.headers) + textLength(event.metadata)
 }
 
+export function sizeBesidesPayload({ event, handledBy }: Row): number {
+  return textLength(event.headers) + textLength(event.metadata) + textLength(handledBy)
+}
+
 export function toClaimed(row: Row, token: string, suspect: boolean): ClaimedRow {
   const { seq, attempts, handledBy } = row
   const { event, invalid } = loaded(row.event)

@@ -5,6 +5,7 @@ import {
   type ClaimedRow,
   type ClaimRequest,
   type ClaimResult,
+  UNROUTABLE_BYTES,
   type UnroutableRequest,
 } from '../../store.js'
 import { accepts, type Condition, knows, not } from './accepts.js'
@@ -26,7 +27,14 @@ const epochMs = (column: string) => `timestampdiff(microsecond, '1970-01-01', ${
 const CONTENT = ['payload', 'payload_bytes', 'headers', 'metadata', 'handled_by']
 
 /** Bytes of a row as stored. `payload_size` is not trusted, because other programs write it, or leave it at 0. */
-export const SIZE = CONTENT.map((column) => `coalesce(octet_length(${column}), 0)`).join(' + ')
+export const SIZE = sizeOfColumns(CONTENT)
+
+/** Bytes of a row without its payload. */
+const SIZE_BESIDES_PAYLOAD = sizeOfColumns(['headers', 'metadata', 'handled_by'])
+
+function sizeOfColumns(columns: readonly string[]): string {
+  return columns.map((column) => `coalesce(octet_length(${column}), 0)`).join(' + ')
+}
 
 /** A column of `e`, or null when it is too large to be loaded. */
 const bounded = (column: string) =>
@@ -107,7 +115,7 @@ select seq from ${events} e force index (${index}_ordered)
                where p.pending_key = e.pending_key order by p.pending_key, p.seq limit 1)
  order by pending_key, seq limit ?`,
     free: `
-select e.seq, ${SIZE}, ${OWNER}, e.fresh from ${seqs} ${bySeq}
+select e.seq, ${SIZE_BESIDES_PAYLOAD}, ${OWNER}, e.fresh from ${seqs} ${bySeq}
  where e.status in (0, 2) and e.available_at <= ${NOW} and (e.locked_until is null or e.locked_until < ${NOW})
    ${FOR_UPDATE} skip locked`,
     // Highest seq drawn, ms to the next one due, whether a key has rows.
@@ -301,7 +309,7 @@ export function claimUnroutable(
   connection: Connection,
   request: UnroutableRequest,
 ): Promise<readonly ClaimedRow[]> {
-  const { token, leaseMs, limit, olderThanMs } = request
+  const { token, leaseMs, limit, olderThanMs, maxBytes = UNROUTABLE_BYTES } = request
   const unknown = not(knows(request.known))
   return connection.transaction(async (query) => {
     const found: Candidate[] = []
@@ -310,9 +318,10 @@ export function claimUnroutable(
       found.push(...(await lockFound(query, find(unknown), params, sql.free)))
     }
     if (found.length === 0) return []
-    const leases: Lease[] = found.map(({ seq }) => ({ seq, token, charge: 0, runs: 1 }))
+    const picked = cut(found, maxBytes)
+    const leases: Lease[] = picked.map(({ seq }) => ({ seq, token, charge: 0, runs: 1 }))
     await query(sql.lease, [JSON.stringify(leases), microseconds(leaseMs)])
-    const { rows } = await query(sql.bareRows, [JSON.stringify(found.map(({ seq }) => seq))])
+    const { rows } = await query(sql.bareRows, [JSON.stringify(picked.map(({ seq }) => seq))])
     return inOrder(rows.map((row) => claimedRow(row, token)))
   })
 }

@@ -6,6 +6,7 @@ import {
   type ClaimedRow,
   type ClaimRequest,
   type ClaimResult,
+  UNROUTABLE_BYTES,
   type UnroutableRequest,
 } from '../../store.js'
 import { accepts, acceptsNames, filterParams, knownParams, nameParams } from './accepts.js'
@@ -47,6 +48,7 @@ export function claimStatements(names: Names, ranged: boolean) {
   const due = 'available_at <= now() and locked_until is null'
   const stale = `available_at <= now() and (locked_until is null or locked_until < now())
       and created_at <= now() - $4::float8 * interval '1 ms' and not (${accepts(5)})`
+  const unrouted = `ctid, null::bigint as fresh_seq, (${sizeBesidesPayload()})::float8 as size`
   const high = `(select case when is_called then last_value else 0 end from ${names.sequence})`
   const fresh = (limit: string, accepted: string, taken: string) => `
   (select ctid, seq as fresh_seq, ${sizeOf()} as size from ${names.events} where ${FRESH} and seq >= $5::bigint
@@ -131,23 +133,25 @@ select null, ${high}, null, null,
   (select ${ranges}::text from taken where isempty(seqs))`
       : 'null, null'
   }`),
-    // $1 token, $2 lease ms, $3 limit, $4 older than ms, $5–$8 filter
+    // $1 token, $2 lease ms, $3 limit, $4 older than ms, $5–$8 filter, $9 most bytes besides payloads
     // Without the payload: nobody is going to read it.
     unroutable: statement(`
 with fresh as materialized (
-  select ctid from ${names.events} where ${FRESH} and ${stale} ${notIn(`(select ${names.rangesTaken}())`)} order by seq limit $3::int for update skip locked
+  select ${unrouted} from ${names.events} where ${FRESH} and ${stale} ${notIn(`(select ${names.rangesTaken}())`)} order by seq limit $3::int for update skip locked
 ), timed as materialized (
-  select ctid from ${names.events} where ${TIMED} and ${stale}
+  select ${unrouted} from ${names.events} where ${TIMED} and ${stale}
    order by available_at limit $3::int - (select count(*) from fresh) for update skip locked
 ), ordered as materialized ( -- first rows of their keys only
-  select ctid from ${names.events} e where ${ORDERED} and status in (0, 2) and ${stale}
+  select ${unrouted} from ${names.events} e where ${ORDERED} and status in (0, 2) and ${stale}
      and seq = (select seq from ${names.events} p where ${ORDERED} and p.ordering_key = e.ordering_key
                  order by p.ordering_key, p.seq limit 1)
    order by ordering_key, seq limit $3::int - (select count(*) from fresh) - (select count(*) from timed)
      for update skip locked
+), picked as materialized (
+  ${sized('(select * from fresh union all select * from timed union all select * from ordered) every')}
 )
 update ${names.events} e set locked_by = $1::text, locked_until = now() + $2::float8 * interval '1 ms'
- where e.ctid = any(array(select ctid from fresh union all select ctid from timed union all select ctid from ordered))
+ where e.ctid = any(array(select ctid from picked where total <= $9::float8 or total = weight))
 returning ${eventColumns({ payload: false })}`),
   }
 }
@@ -222,13 +226,14 @@ export async function claimUnroutable(
   query: Query,
   request: UnroutableRequest,
 ): Promise<readonly ClaimedRow[]> {
-  const { token, leaseMs, limit, olderThanMs } = request
+  const { token, leaseMs, limit, olderThanMs, maxBytes = UNROUTABLE_BYTES } = request
   const rows = await query(sql.unroutable, [
     token,
     leaseMs,
     limit,
     olderThanMs,
     ...knownParams(request.known),
+    maxBytes,
   ])
   return rows.map((row) => claimedRow(row, token))
 }

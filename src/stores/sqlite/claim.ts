@@ -3,10 +3,11 @@ import {
   type ClaimedRow,
   type ClaimRequest,
   type ClaimResult,
+  UNROUTABLE_BYTES,
   type UnroutableRequest,
 } from '../../store.js'
 import { ACCEPTED, filterParams, JOIN_NAMES, knownParams, WITH_NAMES } from './accepts.js'
-import { sizeOf } from './columns.js'
+import { sizeBesidesPayload, sizeOf } from './columns.js'
 import type { Connections } from './connections.js'
 import type { Connection, Params, Row, SqliteDatabase } from './driver.js'
 import { lease, leaseRange, leaseStatements, type Range, SOLO, SOME } from './lease.js'
@@ -31,7 +32,7 @@ select e.seq as seq, ${sizeOf('e.')} as size from ${names.events} e indexed by $
     and e.created_at <= :now - :olderThanMs and not (${ACCEPTED})`
   const unrouted = (from: string, where: string, order: string) => `
 with ${WITH_NAMES}
-select e.seq as seq from ${names.events} e indexed by ${from} ${JOIN_NAMES}
+select e.seq, ${sizeBesidesPayload('e.')} from ${names.events} e indexed by ${from} ${JOIN_NAMES}
  where ${where} and ${stale} order by ${order} ${LIMIT}`
   const firstOf = (condition: string) => `(select f.seq from ${names.events} f indexed by ${index.ordered}
       where ${ORDERED} and ${condition} order by f.ordering_key, f.seq limit 1)`
@@ -73,7 +74,7 @@ with recursive ${WITH_NAMES}, head(ordering_key, seq) as (
   union all
   select e.ordering_key, e.seq from head h join ${names.events} e on e.seq = ${firstOf('f.ordering_key > h.ordering_key')}
 )
-select e.seq as seq from head h cross join ${names.events} e on e.seq = h.seq ${JOIN_NAMES}
+select e.seq, ${sizeBesidesPayload('e.')} from head h cross join ${names.events} e on e.seq = h.seq ${JOIN_NAMES}
  where e.status in (0, 2) and ${stale} ${LIMIT}`,
       lease: leases.unroutable,
     },
@@ -237,16 +238,16 @@ export async function claimUnroutable(
   connections: Connections<SqliteDatabase>,
   request: UnroutableRequest,
 ): Promise<readonly ClaimedRow[]> {
-  const { olderThanMs } = request
+  const { olderThanMs, maxBytes = UNROUTABLE_BYTES } = request
   const filter = knownParams(request.known)
   const find = (db: Connection, now: number, most: number) => {
-    const seqs: number[] = []
+    const found: Picked[] = []
     for (const statement of [sql.fresh, sql.timed, sql.ordered]) {
-      const limit = most - seqs.length
+      const limit = most - found.length
       if (limit <= 0) break
-      for (const row of db.all(statement, { ...filter, olderThanMs, now, limit })) seqs.push(Number(row.seq))
+      found.push(...picks(db.lists(statement, { ...filter, olderThanMs, now, limit })))
     }
-    return seqs
+    return within(found, maxBytes).map(seqOf)
   }
   if ((await connections.read((db) => find(db, clock(db), Math.min(request.limit, 1)))).length === 0)
     return []

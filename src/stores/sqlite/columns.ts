@@ -1,6 +1,7 @@
 import { CUT_NAME_LENGTH, MAX_COLUMN_BYTES, MAX_NAME_BYTES } from '../../core/row-limits.js'
 
-const CONTENT = ['payload', 'payload_bytes', 'headers', 'metadata', 'handled_by']
+const BESIDES_PAYLOAD = ['headers', 'metadata', 'handled_by']
+const CONTENT = ['payload', 'payload_bytes', ...BESIDES_PAYLOAD]
 const NAMES = ['event_type', 'aggregate_type', 'aggregate_id', 'tenant_id', 'ordering_key']
 
 /** SQLite knows the bytes of a column from the header of its row: it does not read the column. */
@@ -8,7 +9,10 @@ const bytes = (column: string) => `coalesce(octet_length(${column}), 0)`
 
 /** Bytes of a row as stored. `payload_size` is not trusted, because other programs write it, or leave it at 0. */
 export const sizeOf = (row: string) =>
-  ['event_id', ...NAMES, ...CONTENT].map((column) => bytes(row + column)).join(' + ')
+  [sizeBesidesPayload(row), bytes(`${row}payload`), bytes(`${row}payload_bytes`)].join(' + ')
+
+export const sizeBesidesPayload = (row: string) =>
+  ['event_id', ...NAMES, ...BESIDES_PAYLOAD].map((column) => bytes(row + column)).join(' + ')
 
 /** A column, or null when it is too large to be loaded. */
 export const bounded = (column: string) =>

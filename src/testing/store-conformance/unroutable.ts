@@ -127,6 +127,25 @@ export const unroutable: Theme = {
       )
     })
 
+    test('a claim of unroutable rows stops at the limit for bytes besides payloads, and takes its first row at any size', async (h) => {
+      const headers = { note: 'x'.repeat(50_000) }
+      const large = { eventType: 'large', headers, payload: 'x'.repeat(200_000) }
+      const ids = await h.appendFree(4, large)
+      await h.append([{ event: event(large), delayMs: 1 }])
+      await h.append([{ event: event({ ...large, orderingKey: 'a' }) }])
+      await h.elapse(SHORT_MS)
+      const known = onlyType('conformance.sentinel')
+      const claims: string[][] = []
+      for (const maxBytes of [125_000, 1, 125_000, 125_000, 125_000]) {
+        claims.push((await claimUnroutable(h, { known, maxBytes })).map((row) => row.eventId))
+      }
+      assert.deepEqual(
+        claims.map((claim) => claim.length),
+        [2, 1, 2, 1, 0],
+      )
+      assert.deepEqual(claims.flat().slice(0, 4), ids)
+    })
+
     test('known rows in front do not hide it', async (h) => {
       await h.appendFree(300, { eventType: 'known' })
       const [id] = await h.appendFree(1, { eventType: 'unknown' })
