@@ -47,6 +47,10 @@ const nested = (levels: number) => `${'['.repeat(levels)}${']'.repeat(levels)}`
 const bytes = (...values: number[]) => new Uint8Array(values)
 
 const UNCLEAN = /holds control characters or half a surrogate pair/
+const NO_MILLISECONDS = /its available_at is not a time in milliseconds since 1970/
+/** Integers of 64 bits. As text, because a number of JavaScript has fewer bits. A column for integers converts the text. */
+const LARGEST_INTEGER = '9223372036854775807'
+const SMALLEST_INTEGER = '-9223372036854775808'
 const LONG = /is longer than \d+ characters/
 
 const names: readonly ForeignValue[] = [
@@ -88,6 +92,10 @@ export const FOREIGN: Readonly<Record<string, readonly ForeignValue[]>> = {
     { value: 'abc', reason: /an integer of at least 1/, on: ['sqlite'] },
     { value: 1.5, reason: /an integer of at least 1/, on: ['sqlite'] },
     { value: bytes(1, 2), reason: /an integer of at least 1/, on: ['sqlite'] },
+    { value: 4_294_967_296, reason: /an integer of at least 1/, on: ['sqlite'] },
+    { value: LARGEST_INTEGER, reason: /an integer of at least 1/, on: ['sqlite'] },
+    { value: SMALLEST_INTEGER, reason: /an integer of at least 1/, on: ['sqlite'] },
+    { value: Number.POSITIVE_INFINITY, reason: /an integer of at least 1/, on: ['sqlite'] },
     { value: 2_147_483_647 },
   ],
   attempts: [
@@ -95,6 +103,8 @@ export const FOREIGN: Readonly<Record<string, readonly ForeignValue[]>> = {
     { value: -2_147_483_648, reason: /must be an integer from 0/ },
     { value: 2_147_483_647, reason: /must be an integer from 0/ },
     { value: 'many', reason: /must be an integer from 0/, on: ['sqlite'] },
+    { value: LARGEST_INTEGER, reason: /must be an integer from 0/, on: ['sqlite'] },
+    { value: SMALLEST_INTEGER, reason: /must be an integer from 0/, on: ['sqlite'] },
   ],
   occurred_at: [
     { value: '-infinity', reason: /valid Date in the years 1 to 9999/, on: ['postgres'] },
@@ -107,6 +117,8 @@ export const FOREIGN: Readonly<Record<string, readonly ForeignValue[]>> = {
     { value: '2026-01-01 00:00:00', reason: /valid Date in the years 1 to 9999/, on: ['sqlite'] },
     { value: 9e15, reason: /valid Date in the years 1 to 9999/, on: ['sqlite'] },
     { value: -9e15, reason: /valid Date in the years 1 to 9999/, on: ['sqlite'] },
+    { value: LARGEST_INTEGER, reason: /valid Date in the years 1 to 9999/, on: ['sqlite'] },
+    { value: SMALLEST_INTEGER, reason: /valid Date in the years 1 to 9999/, on: ['sqlite'] },
     { value: '0001-01-01 00:00:00', on: ['postgres'] },
     { value: '9999-12-31 23:59:59', on: ['postgres', 'mysql'] },
     { value: 1.5, on: ['sqlite'] },
@@ -218,6 +230,12 @@ export const FOREIGN: Readonly<Record<string, readonly ForeignValue[]>> = {
     { value: '0000-00-00 00:00:00', on: ['mysql'] },
     { value: 1, on: ['sqlite'] },
     { value: -1.5, on: ['sqlite'] },
+    { value: SMALLEST_INTEGER, on: ['sqlite'] },
+    { value: '2026-01-01 00:00:00', reason: NO_MILLISECONDS, on: ['sqlite'] },
+    { value: '', reason: NO_MILLISECONDS, on: ['sqlite'] },
+    { value: bytes(1), reason: NO_MILLISECONDS, on: ['sqlite'] },
+    { value: Number.POSITIVE_INFINITY, reason: NO_MILLISECONDS, on: ['sqlite'] },
+    { value: LARGEST_INTEGER, reason: NO_MILLISECONDS, on: ['sqlite'] },
   ],
   created_at: [
     { value: '-infinity', on: ['postgres'] },
@@ -228,6 +246,8 @@ export const FOREIGN: Readonly<Record<string, readonly ForeignValue[]>> = {
     { value: 1, on: ['sqlite'] },
     { value: 'yesterday', on: ['sqlite'] },
     { value: 9e15, on: ['sqlite'] },
+    { value: LARGEST_INTEGER, on: ['sqlite'] },
+    { value: SMALLEST_INTEGER, on: ['sqlite'] },
   ],
   halts: [
     { value: 1, on: SQL_TEXTS },

@@ -1,6 +1,8 @@
 import type { TypeFilter } from '../../store.js'
 import type { Params } from './driver.js'
 
+const MAX_VERSION = 2_147_483_647
+
 /** Between an aggregate type and an event type. */
 const BOUND = '\x1f'
 
@@ -15,13 +17,14 @@ const startsWith = (text: string) => `substr(${text}, 1, length(p.value)) = p.va
 
 /**
  * Whether the newest version accepted for the row, or -1, is at least its own. The sum makes a number of a version that
- * another writer wrote as text, which would be above every number.
+ * another writer wrote as text, which would be above every number. A version that is too large is accepted like version 0, so
+ * that a claim finds the row and it becomes dead.
  */
-export const ACCEPTED = `e.version + 0 <= coalesce(a.newest,
+export const ACCEPTED = `iif(e.version + 0 > ${MAX_VERSION}, 0, e.version + 0) <= coalesce(a.newest,
     (select newest from accepted where name = e.aggregate_type || char(31) || e.event_type),
     case when :everything = 1 or exists (select 1 from json_each(:prefixes) p
       where ${startsWith('e.event_type')} or ${startsWith('char(31) || e.aggregate_type || char(31) || e.event_type')})
-      then 2147483647 else -1 end)`
+      then ${MAX_VERSION} else -1 end)`
 
 /** A paused type is a name of which no version is accepted, before any prefix. */
 export function filterParams(filter: TypeFilter): Params {

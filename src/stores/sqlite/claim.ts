@@ -12,10 +12,13 @@ import type { Connections } from './connections.js'
 import type { Connection, Params, Row, SqliteDatabase } from './driver.js'
 import { lease, leaseRange, leaseStatements, type Range, SOLO, SOME } from './lease.js'
 import type { Names } from './names.js'
-import { clock, FRESH, indexesOf, LEASED, NEVER, NOW, ORDERED, TIMED } from './schema.js'
+import { clock, FRESH, indexesOf, isNoTime, LEASED, NEVER, NOW, ORDERED, TIMED } from './schema.js'
 
-/** A row from the future, or with a time that is no number, is old enough if nothing is left alone. */
-export const NOT_RECENT = '(:skipRecentMs = 0 or e.created_at <= :now - :skipRecentMs)'
+/** A row from the future is old enough if nothing is left alone. A row without a valid time is always old enough. */
+export const NOT_RECENT = `(:skipRecentMs = 0 or e.created_at <= :now - :skipRecentMs or ${isNoTime('e.created_at')})`
+
+/** A row without a valid time is due, so that it becomes dead and does not wait without an end. */
+export const DUE = `(e.available_at <= :now or ${isNoTime('e.available_at')})`
 
 /** As a sum: with a parameter alone SQLite would prepare the statement anew for every call. */
 const LIMIT = 'limit :limit + 0'
@@ -28,8 +31,11 @@ with ${WITH_NAMES}
 select e.seq as seq, ${sizeOf('e.')} as size from ${names.events} e indexed by ${from} ${JOIN_NAMES}
  where ${where} and ${ACCEPTED}
  order by ${order} ${LIMIT}`
-  const stale = `e.available_at <= :now and (e.locked_until is null or e.locked_until < :now)
-    and e.created_at <= :now - :olderThanMs and not (${ACCEPTED})`
+  const stale = `(e.locked_until is null or e.locked_until < :now)
+    and (e.created_at <= :now - :olderThanMs or ${isNoTime('e.created_at')}) and not (${ACCEPTED})`
+  // Two statements for one index, because SQLite cannot use the index for both conditions at once.
+  const timed = `${TIMED} and e.available_at <= :now`
+  const misdated = `${TIMED} and ${isNoTime('e.available_at')} and e.status in (0, 2)`
   const unrouted = (from: string, where: string, order: string) => `
 with ${WITH_NAMES}
 select e.seq, ${sizeBesidesPayload('e.')} from ${names.events} e indexed by ${from} ${JOIN_NAMES}
@@ -47,13 +53,14 @@ select e.seq, ${sizeBesidesPayload('e.')} from ${names.events} e indexed by ${fr
     freshRange: `select min(seq), max(seq), count(*), total(size) from (${fresh})`,
     timed: pick(
       index.timed,
-      `${TIMED} and e.available_at <= :now and e.available_at > :since and e.locked_until is null`,
+      `${timed} and e.available_at > :since and e.locked_until is null`,
       'e.available_at',
     ),
+    misdated: pick(index.timed, `${misdated} and e.locked_until is null`, 'e.available_at'),
     suspects: pick(
       index.leased,
       // One that is tried alone may have been a suspect before.
-      `${LEASED} and e.status in (0, 2) and e.available_at <= :now and e.locked_until < :now
+      `${LEASED} and e.status in (0, 2) and ${DUE} and e.locked_until < :now
         and (:most = 1 or substr(e.locked_by, -${SOLO.length}) not in ('${SOLO}', '${SOME}'))`,
       'e.locked_until',
     ),
@@ -66,7 +73,8 @@ select ${NOW} as now,
   (select 1 from ${names.events} indexed by ${index.ordered} where ${ORDERED} limit 1) as ordered`,
     unroutable: {
       fresh: unrouted(index.fresh, FRESH, 'e.seq'),
-      timed: unrouted(index.timed, TIMED, 'e.available_at'),
+      timed: unrouted(index.timed, timed, 'e.available_at'),
+      misdated: unrouted(index.timed, misdated, 'e.available_at'),
       // From the first row of one key to that of the next: what waits behind it costs nothing.
       ordered: `
 with recursive ${WITH_NAMES}, head(ordering_key, seq) as (
@@ -75,7 +83,7 @@ with recursive ${WITH_NAMES}, head(ordering_key, seq) as (
   select e.ordering_key, e.seq from head h join ${names.events} e on e.seq = ${firstOf('f.ordering_key > h.ordering_key')}
 )
 select e.seq, ${sizeBesidesPayload('e.')} from head h cross join ${names.events} e on e.seq = h.seq ${JOIN_NAMES}
- where e.status in (0, 2) and ${stale} ${LIMIT}`,
+ where e.status in (0, 2) and ${DUE} and ${stale} ${LIMIT}`,
       lease: leases.unroutable,
     },
   }
@@ -157,6 +165,10 @@ const claimEverything: Run = (sql, db, request, filter, takes) => {
   const lost = most > 0 ? picks(db.lists(sql.suspects, { ...filter, now, most: suspects, limit: most })) : []
   const room = limit - lost.length
   const timed = room > 0 ? picks(db.lists(sql.timed, { ...filter, now, since, limit: room })) : []
+  // Rows without a valid time become due at no moment, so only a scan of all rows finds them.
+  if (dueWithinMs == null && timed.length < room) {
+    timed.push(...picks(db.lists(sql.misdated, { ...filter, limit: room - timed.length })))
+  }
   const seen = {
     highSeq: Number(outlook.high),
     nextDueMs: outlook.due === null ? null : Number(outlook.due) - now,
@@ -242,7 +254,7 @@ export async function claimUnroutable(
   const filter = knownParams(request.known)
   const find = (db: Connection, now: number, most: number) => {
     const found: Picked[] = []
-    for (const statement of [sql.fresh, sql.timed, sql.ordered]) {
+    for (const statement of [sql.fresh, sql.timed, sql.misdated, sql.ordered]) {
       const limit = most - found.length
       if (limit <= 0) break
       found.push(...picks(db.lists(statement, { ...filter, olderThanMs, now, limit })))

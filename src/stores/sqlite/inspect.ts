@@ -1,11 +1,11 @@
 import { textIn } from '../../core/columns.js'
 import { eventRecord } from '../../event-record.js'
 import { type EventFilter, type EventRecord, EventStatus, type StoreStats } from '../../store.js'
-import { EVENT_COLUMNS } from './columns.js'
+import { EVENT_COLUMNS, safe } from './columns.js'
 import type { Connection, Params, Row } from './driver.js'
 import { uncheckedRow } from './lease.js'
 import type { Names } from './names.js'
-import { clock, DEAD, FRESH, indexesOf, NEVER, NOW, ORDERED, TIMED } from './schema.js'
+import { clock, DEAD, FRESH, indexesOf, isNoTime, NEVER, NOW, ORDERED, TIMED } from './schema.js'
 
 const LISTED = 100
 const EVERYTHING = Number.MAX_SAFE_INTEGER
@@ -13,24 +13,29 @@ const EVERYTHING = Number.MAX_SAFE_INTEGER
 export function inspectStatements(names: Names) {
   const index = indexesOf(names)
   const waiting = `${TIMED} and available_at < ${NEVER}`
+  const misdated = `${TIMED} and ${isNoTime('available_at')} and status in (0, 2)`
+  // Rows without a valid time do not count.
+  const time = (column: string) => `iif(${isNoTime(column)}, null, max(${column}, -${NEVER}))`
   const pendingOrdered = `${names.events} indexed by ${index.ordered} where ${ORDERED} and status in (0, 2)`
   return {
     stats: `
 select ${NOW} as now,
   (select count(*) from ${names.events} indexed by ${index.fresh} where ${FRESH}) as fresh,
-  (select count(*) from ${names.events} indexed by ${index.timed} where ${waiting}) as timed,
+  (select count(*) from ${names.events} indexed by ${index.timed} where ${waiting}) +
+    (select count(*) from ${names.events} indexed by ${index.timed} where ${misdated}) as timed,
   (select count(*) from ${pendingOrdered}) as ordered,
   (select count(*) from ${names.events} indexed by ${index.timed} where ${DEAD}) as dead,
-  (select created_at from ${names.events} indexed by ${index.fresh} where ${FRESH} order by seq limit 1) as fresh_due,
-  (select available_at from ${names.events} indexed by ${index.timed} where ${waiting}
+  (select ${time('created_at')} from ${names.events} indexed by ${index.fresh} where ${FRESH} order by seq limit 1) as fresh_due,
+  (select ${time('available_at')} from ${names.events} indexed by ${index.timed} where ${waiting}
     order by available_at limit 1) as timed_due,
-  (select min(available_at) from ${pendingOrdered}) as ordered_due`,
+  (select min(${time('available_at')}) from ${pendingOrdered}) as ordered_due`,
     counters: `
 select coalesce(sum(done), 0) as done, coalesce(sum(failed), 0) as failed, coalesce(sum(dead), 0) as dead
   from ${names.instances}`,
     list: (where: string) => `
-select ${EVENT_COLUMNS}, status, failures, last_error, locked_until,
-  case when available_at < ${NEVER} then available_at else created_at end as available_at, created_at, done_at
+select ${EVENT_COLUMNS}, status, failures, last_error, ${safe('locked_until')},
+  case when available_at < ${NEVER} then max(available_at, -${NEVER}) else max(min(created_at, ${NEVER}), -${NEVER}) end as available_at,
+  ${safe('created_at')}, ${safe('done_at')}
   from ${names.events} where ${where} order by seq limit :limit`,
     dead: (where: string) => `
 select seq, event_id, ordering_key is not null and halts is not 1 as goes_to_tail from ${names.events} where ${DEAD} and ${where} order by seq limit :limit`,

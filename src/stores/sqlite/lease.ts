@@ -1,8 +1,7 @@
 import { textIn } from '../../core/columns.js'
-import { tooLarge } from '../../core/row-limits.js'
 import { checkedRow } from '../../core/stored-event.js'
 import type { ClaimedRow } from '../../store.js'
-import { EVENT_COLUMNS, WITHOUT_PAYLOAD } from './columns.js'
+import { EVENT_COLUMNS, reasonOf, WITHOUT_PAYLOAD } from './columns.js'
 import type { Connection, Params } from './driver.js'
 import type { Names } from './names.js'
 
@@ -138,7 +137,7 @@ export function uncheckedRow(row: readonly unknown[]) {
     payloadText,
     payloadBytes,
     bytes: payloadSize + lengthOf(row[8]) + lengthOf(row[9]) + lengthOf(row[13]),
-    invalid: leftOut === null ? undefined : tooLarge(leftOut.split(',').slice(0, -1)),
+    invalid: leftOut === null ? undefined : reasonOf(leftOut),
   }
 }
 

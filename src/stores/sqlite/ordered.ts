@@ -5,8 +5,8 @@ import {
   type OrderedClaimResult,
 } from '../../store.js'
 import { ACCEPTED, filterParams, JOIN_NAMES, WITH_NAMES } from './accepts.js'
-import { NOT_RECENT } from './claim.js'
-import { sizeOf } from './columns.js'
+import { DUE, NOT_RECENT } from './claim.js'
+import { safe, sizeOf } from './columns.js'
 import type { Connections } from './connections.js'
 import type { Connection, Params, Row, SqliteDatabase } from './driver.js'
 import { lease, leaseStatements } from './lease.js'
@@ -26,7 +26,7 @@ const LOST = '~'
  */
 export function orderedStatements(names: Names) {
   const index = indexesOf(names)
-  const takeable = `(e.status in (0, 2) and e.available_at <= :now and ${NOT_RECENT} and ${ACCEPTED})`
+  const takeable = `(e.status in (0, 2) and ${DUE} and ${NOT_RECENT} and ${ACCEPTED})`
   const state = `case when e.locked_until >= :now or not ${takeable} then 0 when e.locked_until is null then 1 else 2 end`
   const entered = '(h.state = 1 or (h.state = 2 and h.lost < :suspects))'
   return {
@@ -56,7 +56,7 @@ with ${WITH_NAMES}, first as materialized (
      select f.seq from ${names.events} f indexed by ${index.ordered}
       where ${ORDERED} and f.ordering_key = k.key order by f.seq limit :lookAhead)
 )
-select p.head as head, e.seq as seq, ${sizeOf('e.')} as size, e.locked_until as locked_until, ${takeable} as takeable
+select p.head as head, e.seq as seq, ${sizeOf('e.')} as size, ${safe('e.locked_until', 'locked_until')}, ${takeable} as takeable
   from pending p cross join ${names.events} e on e.seq = p.seq ${JOIN_NAMES}
  where p.nth <= :runLength or e.locked_until is not null
  order by e.seq`,

@@ -8,6 +8,12 @@ export const NOW = `cast(round(unixepoch('subsec') * 1000) as integer)`
 export const NEVER = 9_007_199_254_740_991
 
 /**
+ * Whether a column that another writer has filled holds no time: text, bytes, or a number above all times. SQLite sorts text
+ * and bytes after all numbers.
+ */
+export const isNoTime = (column: string) => `${column} > ${NEVER}`
+
+/**
  * Never tried and due since its birth: found by `seq`, from a floor.
  * Waiting for a moment (delayed or to be retried), or dead: found by `available_at`.
  * With an ordering key: found by key, through its first row only; a dead row that halts its key stays its first row.

@@ -24,7 +24,7 @@ describe.each(sqliteDrivers())('SQLite by $name: rows of other writers', ({ open
     })
     db.exec('pragma journal_mode = wal; pragma busy_timeout = 5000')
     const run = (sql: string, values: readonly unknown[] = []) => db.prepare(sql).run(...(values as never[]))
-    const rows = `select iif(typeof(event_id) = 'text', event_id, hex(event_id)) as eventId, status, attempts, last_error as lastError from outbox_event order by seq`
+    const rows = `select iif(typeof(event_id) = 'text', event_id, hex(event_id)) as eventId, status, attempts + 0.0 as attempts, last_error as lastError from outbox_event order by seq`
     return {
       dialect: 'sqlite',
       store: sqliteStore(() => open(file)) as ForeignTable['store'],
