@@ -1,6 +1,9 @@
+import fs from 'node:fs'
+import path from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { planted } from '../../faults/planted/index.js'
-import { CURRENT_PAGES, differing, findIn, numberOf, type Row, read, tableOf } from './pages.js'
+import { CURRENT_PAGES, differing, findIn, findInPages, numberOf, type Row, read, tableOf } from './pages.js'
+import { ROOT } from './snippets.js'
 
 const PAGE = 'docs/performance.md'
 const REPORT = 'docs/performance/bench.md'
@@ -139,6 +142,101 @@ describe('docs/performance.md', () => {
         ]),
     )
   }
+})
+
+describe('charts', () => {
+  const CHARTS = 'docs/performance'
+  const embedded = findInPages(/!\[[^\]]*\]\(([^)]+\.svg)\)/g).map(({ place, groups: [, file = ''] }) => {
+    const page = place.replace(/:\d+$/, '')
+    return { place, page, file: path.posix.join(path.posix.dirname(page), file) }
+  })
+  const files = [...new Set(embedded.map(({ file }) => file))].sort()
+  const describedIn = (file: string) => /<desc[^>]*>([^<]*)/.exec(read(file))?.[1] ?? ''
+  const bars = rowsOf(REPORT).filter(([bar = '']) => /^B\d+$/.test(bar))
+
+  it('that pages embed are those beside the reports, and each file is embedded', () => {
+    const others = embedded.filter(({ file }) => path.posix.dirname(file) !== CHARTS)
+    expect(others.map(({ place, file }) => `${place} embeds ${file}, which no report has`)).toEqual([])
+    const docs = fs.readdirSync(path.join(ROOT, 'docs'), { recursive: true, encoding: 'utf8' })
+    const all = docs.filter((name) => name.endsWith('.svg')).map((name) => path.posix.join('docs', name))
+    expect(files).toEqual(all.sort())
+  })
+
+  it('have figures in their descriptions', () => {
+    expect(files.filter((file) => !/\d/.test(describedIn(file)))).toEqual([])
+  })
+
+  it('of the relay have the rates of docs/performance/bench.md', () => {
+    const description = describedIn(`${CHARTS}/relay-throughput.svg`)
+    const series = [...description.matchAll(/(\w+): ((?:\d[\d,]*\d at \d(?:[\d,]*\d)?(?:, )?)+)/g)]
+    expect(series).toHaveLength(4)
+    const pairs = series.flatMap(([, broker = '', points = '']) =>
+      [...points.matchAll(/(\d[\d,]*\d) at (\d(?:[\d,]*\d)?)/g)].map(([, rate = '', size = '']) => {
+        const what = `${broker}: relay in batches of ${numberOf(size)}, vs the bare client`
+        const row = bars.find(([bar, name]) => bar === 'B10' && name === what)
+        return {
+          place: `${CHARTS}/relay-throughput.svg`,
+          says: rate,
+          code: plain(row?.[2]).replace(' /s', ''),
+          what,
+        }
+      }),
+    )
+    expect(pairs.length).toBeGreaterThan(15)
+    expect(differing(pairs)).toEqual([])
+  })
+
+  it('of the bars have the ratios of docs/performance/bench.md', () => {
+    const bullets = describedIn(`${CHARTS}/ratios.svg`).split(/\. (?=B\d)/)
+    const ratios = bullets.flatMap((text) => [...text.matchAll(/^(B\d+) +(.+): ([\d.]+) × \(/g)])
+    expect(ratios.length).toBeGreaterThan(10)
+    const pairs = ratios.map(([, bar = '', what = '', ratio = '']) => {
+      const row = bars.find(([name, text]) => name === bar && text === what)
+      return { place: `${CHARTS}/ratios.svg`, says: ratio, code: plain(row?.[4]), what: `${bar} ${what}` }
+    })
+    expect(differing(pairs)).toEqual([])
+  })
+
+  it.each([
+    ['drain.svg', ['B1', 'B2']],
+    ['latency.svg', ['B4', 'B13']],
+  ])('%s has the figures of its bars in docs/performance/bench.md', (name, shown) => {
+    const cells = bars.filter(([bar = '']) => shown.includes(bar)).flatMap((row) => row.slice(2, 4))
+    const reported = cells.flatMap((cell) => cell.match(/[\d,.]*\d/g) ?? []).map(numberOf)
+    const figures = [
+      ...describedIn(`${CHARTS}/${name}`).matchAll(/([\d,.]*\d) \(([\d,.]*\d) to ([\d,.]*\d)\)/g),
+    ]
+    expect(figures.length).toBeGreaterThan(5)
+    const wrong = figures
+      .flatMap(([, ...numbers]) => numbers)
+      // Charts show at least two digits.
+      .filter((figure) => {
+        const value = numberOf(figure)
+        const half = value >= 100 ? 0 : 0.051 * 10 ** Math.floor(Math.log10(value))
+        return !reported.some((one) => Math.abs(one - value) <= half)
+      })
+    expect(wrong.map((figure) => `${name} shows ${figure}, which ${REPORT} does not`)).toEqual([])
+  })
+
+  it.each(files.filter((file) => file.includes('/growth-')))(
+    '%s has the figures of its table in docs/performance/growth.md',
+    (file) => {
+      const sections = read(`${CHARTS}/growth.md`).split('\n## ')
+      const section = sections.find((text) => text.includes(`(${path.posix.basename(file)})`)) ?? ''
+      const rows = section
+        .split('\n')
+        .filter((line) => line.startsWith('| '))
+        .map((line) => line.split('|').map((cell) => numberOf(cell.trim())))
+      const points = [...describedIn(file).matchAll(/([\d,.]+) at ([\d,.]*\d)(M?)/g)]
+      expect(points.length).toBeGreaterThan(1)
+      const wrong = points.filter(([, rate = '', size = '', mega]) => {
+        const at = numberOf(size) * (mega ? 1_000_000 : 1)
+        // The table shows whole numbers.
+        return !rows.some((row) => row[1] === at && Math.abs((row[2] ?? 0) - numberOf(rate)) <= 0.5)
+      })
+      expect(wrong.map(([point]) => `${file} shows ${point}, which the table does not`)).toEqual([])
+    },
+  )
 })
 
 it('only the pages of the bench state rates and ratios of the bench', () => {
