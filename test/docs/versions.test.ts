@@ -1,4 +1,5 @@
 import { expect, inject, it } from 'vitest'
+import { STORES } from '../../faults/lib/stores/index.js'
 import { OLDEST_MAJOR } from '../../scripts/postgres-server.mjs'
 import { poolOn } from '../support/trap-kit.js'
 import { CURRENT_PAGES, constantIn, differing, type Found, findIn, findInPages, read } from './pages.js'
@@ -79,6 +80,21 @@ it('the pages agree on the MySQL and the MariaDB that were run', () => {
   const [run] = findIn('docs/mysql.md', /^\| MySQL (\d+\.\d+), MariaDB (\d+\.\d+) \|/gm)
   const stated = findInPages(/MySQL (\d+\.\d+), MariaDB (\d+\.\d+)[,. ]/g)
   expect(compared(stated, run?.groups.slice(1) ?? [], `the versions in ${run?.place}`)).toEqual([])
+})
+
+it('the changelog claims only the MySQL and the MariaDB that were run', () => {
+  const [run] = findIn('docs/mysql.md', /^\| MySQL (\d+\.\d+), MariaDB (\d+\.\d+) \|/gm)
+  const stated = findIn('CHANGELOG.md', /^- Stores: .*MySQL ([\d.]+\+?) and MariaDB ([\d.]+\+?)/gm)
+  expect(compared(stated, run?.groups.slice(1) ?? [], `the versions in ${run?.place}`)).toEqual([])
+})
+
+it('the changelog names every database of the fault campaign', () => {
+  const [campaign] = findIn('CHANGELOG.md', /a fault campaign on (.+) with a checker/g)
+  const named = campaign?.groups[1]
+    ?.toLowerCase()
+    .replace('postgresql', 'postgres')
+    .split(/, | and /)
+  expect(named?.sort()).toEqual([...STORES].sort())
 })
 
 it('README.md states the versions of the peers that the bench runs', () => {
