@@ -2,7 +2,7 @@ import type { DeadLetterCount, DeadLetterSelection, DeadLetters } from '../outbo
 import { createOutbox } from '../outbox.js'
 import type { Call } from './command.js'
 import { DATABASE_OPTIONS } from './database.js'
-import { CommandError, UsageError } from './errors.js'
+import { CommandError, InterruptedError, UsageError } from './errors.js'
 import { auditLogger, withDatabase } from './session.js'
 import type { Terminal } from './terminal.js'
 import { safe } from './text.js'
@@ -126,13 +126,21 @@ function report(
   { counts, total }: Affected,
   count: number,
 ): number {
-  if (values.json)
-    terminal.printJson({ act: name, count, of: total, types: Object.fromEntries(typesOf(counts)) })
+  const incomplete =
+    count === total ? undefined : signal.aborted ? new InterruptedError() : changed(total - count)
+  const types = Object.fromEntries(typesOf(counts))
+  if (values.json) terminal.printResult({ act: name, count, of: total, types }, incomplete)
   else if (total === 0) terminal.print('There are no such dead events.')
   else terminal.print(`${done} ${count === total ? '' : `${count} of `}${events(total)}.`)
-  if (count === total) return 0
-  terminal.say(signal.aborted ? 'aftercommit: interrupted' : 'aftercommit: somebody else was at the others.')
+  if (incomplete === undefined) return 0
+  terminal.say(`aftercommit: ${incomplete.message}`)
   return 1
+}
+
+function changed(others: number): CommandError {
+  const which = others === 1 ? '1 of the events is' : `${others} of the events are`
+  const what = others === 1 ? 'it' : 'them'
+  return new CommandError(`${which} no longer dead, because another process has changed or deleted ${what}.`)
 }
 
 function typesOf(counts: readonly DeadLetterCount[]): readonly (readonly [string, number])[] {

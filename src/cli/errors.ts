@@ -23,9 +23,14 @@ export class CommandError extends AftercommitError {
   }
 }
 
-/** A signal came before anything was begun that has to be ended in order. */
+/** A signal ended the command early. */
 export class InterruptedError extends CommandError {
-  constructor() {
-    super('interrupted')
+  constructor(message = 'interrupted') {
+    super(message)
   }
+}
+
+/** The error of a command that a signal has ended before it had done everything, or undefined. */
+export function interruptedBy(signal: AbortSignal): InterruptedError | undefined {
+  return signal.aborted ? new InterruptedError('interrupted; there may be more') : undefined
 }

@@ -67,6 +67,15 @@ export class Terminal {
     this.print(safe(JSON.stringify(value)))
   }
 
+  /**
+   * Prints the result of a command as JSON. The result of a command that ended early or did not reach all events gets an
+   * `error`, as fail() prints it, besides the line on standard error.
+   */
+  printResult(result: object, incomplete?: Pick<Complaint, 'code' | 'message'>): void {
+    const error = incomplete && { code: incomplete.code, message: incomplete.message }
+    this.printJson(error ? { ...result, error } : result)
+  }
+
   write(text: string): void {
     this.#streams.stdout.write(text)
   }

@@ -54,6 +54,32 @@ async function many(count: number): Promise<void> {
   )
 }
 
+describe.each(['retry', 'discard'])('aftercommit %s', (command) => {
+  it('prints its result with an error if another process has deleted one of the events', async () => {
+    const [first] = await dead()
+    const other = await pool.connect()
+    await other.query('begin')
+    await other.query('delete from outbox_event where event_id = $1', [first])
+    const { ended } = start([command, '--dead', '--yes', '--json'], env)
+    await until(async () => {
+      const { rows } = await pool.query('select 1 from pg_locks where not granted')
+      return rows.length > 0
+    })
+    await other.query('commit')
+    other.release()
+    const { code, stdout, stderr } = await ended
+    const { act, count, of: total, error } = JSON.parse(stdout)
+    expect({ act, missing: total - count }).toEqual({ act: command, missing: 1 })
+    expect(error).toEqual({
+      code: 'COMMAND_FAILED',
+      message: '1 of the events is no longer dead, because another process has changed or deleted it.',
+    })
+    expect(stderr.split('\n')).toContain(`aftercommit: ${error.message}`)
+    expect(code).toBe(1)
+    expect(await dead()).toHaveLength(0)
+  })
+})
+
 describe('aftercommit retry', () => {
   it('says what would be affected, asks, and says who did it', async () => {
     const pty = new Pty(['retry', '--dead'], { env })

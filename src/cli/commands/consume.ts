@@ -5,7 +5,7 @@ import type { EventStore } from '../../store.js'
 import { defineCommand } from '../command.js'
 import { DATABASE_OPTIONS, openDatabase } from '../database.js'
 import { leave, reach, unlessAborted, whenAborted } from '../ending.js'
-import { CommandError } from '../errors.js'
+import { CommandError, type InterruptedError, interruptedBy } from '../errors.js'
 import { type Close, HANDLERS_OPTION, registerHandlers } from '../handlers.js'
 import { loggerFromEnv } from '../log.js'
 import { safe } from '../text.js'
@@ -39,6 +39,7 @@ export const consume = defineCommand({
       redact: hideUrlParts,
     })
     let close: Close = () => {}
+    let incomplete: InterruptedError | undefined
     try {
       close = await registerHandlers(values.handlers, outbox)
       await unlessAborted(reach(database), signal)
@@ -46,7 +47,8 @@ export const consume = defineCommand({
       else await handleAll(outbox, signal)
       const result = { handled: tally.done + tally.failing.size, succeeded: tally.done }
       const paused = result.handled === 0 ? await outbox.paused() : []
-      if (values.json) terminal.printJson({ ...result, failed: tally.failing.size })
+      incomplete = interruptedBy(signal)
+      if (values.json) terminal.printResult({ ...result, failed: tally.failing.size }, incomplete)
       else terminal.print(inWords(tally, paused))
     } finally {
       try {
@@ -56,8 +58,8 @@ export const consume = defineCommand({
         await leave(() => database.close())
       }
     }
-    if (signal.aborted) terminal.say('aftercommit: interrupted; there may be more')
-    return tally.failing.size > 0 || signal.aborted ? 1 : 0
+    if (incomplete) terminal.say(`aftercommit: ${incomplete.message}`)
+    return tally.failing.size > 0 || incomplete ? 1 : 0
   },
 })
 

@@ -1,6 +1,7 @@
 import { optionsFromEnv } from '../../outbox/environment.js'
 import { defineCommand } from '../command.js'
 import { DATABASE_OPTIONS } from '../database.js'
+import { interruptedBy } from '../errors.js'
 import { withDatabase } from '../session.js'
 import { duration } from '../text.js'
 import { milliseconds } from '../values.js'
@@ -39,10 +40,11 @@ export const prune = defineCommand({
           progress.add(last)
         }
         progress.end()
-        if (values.json) terminal.printJson({ pruned, olderThanMs, complete: !signal.aborted })
+        const incomplete = interruptedBy(signal)
+        if (values.json) terminal.printResult({ pruned, olderThanMs, complete: !incomplete }, incomplete)
         else terminal.print(`Deleted ${events(pruned)} done more than ${duration(olderThanMs)} ago.`)
-        if (signal.aborted) terminal.say('aftercommit: interrupted; there may be more')
-        return signal.aborted ? 1 : 0
+        if (incomplete) terminal.say(`aftercommit: ${incomplete.message}`)
+        return incomplete ? 1 : 0
       },
       { endsInOrder: true },
     )
