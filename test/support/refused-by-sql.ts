@@ -21,6 +21,14 @@ export const PARAMETERS = [
 ] as const
 
 const nested = (levels: number) => '['.repeat(levels) + ']'.repeat(levels)
+/** Objects and arrays in turns, with white space, members before and after the inner level, and brackets in strings. */
+const nestedObjects = (levels: number): string => {
+  let text = ' [ 1e2 , true ] '
+  for (let level = 1; level < levels; level++) {
+    text = level % 2 === 0 ? `[ "]", ${text} , null ]` : `{"a\\"{" : ${text}, "b": -0.5}`
+  }
+  return text
+}
 const names = { aggregate_type: 'o', aggregate_id: 'o-1', ordering_key: 'k', tenant_id: 't' } as const
 const EMOJI = '😀'
 
@@ -92,6 +100,29 @@ export const REFUSED: Readonly<Record<string, SqlEvent>> = {
   'a payload with too many digits behind the point': { event_type: 'a', payload: '[0.1234567890123456789]' },
   'an unknown metadata field': { event_type: 'a', metadata: '{"anotherProgram": "x"}' },
   'an unknown metadata field that is no name': { event_type: 'a', metadata: '{"a \\n b": "x"}' },
+  'a payload with a number that has a shorter form halfway between two doubles': {
+    event_type: 'a',
+    payload: '[99999999999999990000000, 1]',
+  },
+  'a payload with many digits on both sides of the point': {
+    event_type: 'a',
+    payload: '[12345678.12345678901]',
+  },
+  'a payload with a number that is just above the largest double': {
+    event_type: 'a',
+    payload: '[1.7976931348623159e308]',
+  },
+  'a payload with an integer and an exponent beyond the largest double': {
+    event_type: 'a',
+    payload: '[1, 18e307]',
+  },
+  'a payload with four digits and an exponent beyond the largest double': {
+    event_type: 'a',
+    payload: '[1798e305]',
+  },
+  'a payload with a number that becomes zero': { event_type: 'a', payload: '[2e-324]' },
+  'a payload with a number that becomes 5e-324': { event_type: 'a', payload: '[4.94e-324]' },
+  'a payload with a number of 1,001 characters': { event_type: 'a', payload: `[1.${'0'.repeat(999)}]` },
   'a payload with 400 digits': { event_type: 'a', payload: `{"a": "text", "n": ${'9'.repeat(400)}}` },
 }
 
@@ -137,6 +168,33 @@ export const ACCEPTED: Readonly<Record<string, SqlEvent>> = {
     event_type: 'a',
     payload: JSON.stringify(Array.from({ length: 5_000 }, (_, n) => [n / 7, -n, true, null])),
   },
+  ...Object.fromEntries(
+    [31, 32, 33, 99, 100].flatMap((levels) => [
+      [`a payload of ${levels} levels`, { event_type: 'a', payload: nested(levels) }],
+      [`a payload of ${levels} levels of all kinds`, { event_type: 'a', payload: nestedObjects(levels) }],
+    ]),
+  ),
+  'a payload of 60,000 characters and 100 levels': {
+    event_type: 'a',
+    payload: nestedObjects(100).replace('1e2', '"\\n][", '.repeat(6_000) + '1e2'),
+  },
+  'integers that are halfway between two doubles': {
+    event_type: 'a',
+    payload: '[44995302570365500, 20714911169720310, 274586684024451600, 2.7e22, 1e23, 2e23]',
+  },
+  'numbers with an exponent that their digits make up for': {
+    event_type: 'a',
+    payload: '[0.1e309, 0.01e310, 17976931348623157e292, 50e-325, 0.5e-323]',
+  },
+  'zeros with an exponent that no double has': {
+    event_type: 'a',
+    payload: '{"0e400": [0e400, 0.0E+999, 0e-400]}',
+  },
+  'numbers close to the smallest normal double': {
+    event_type: 'a',
+    payload: '[2.2250738585072014e-308, 1.0000000000000001e-106, 1.5e-323]',
+  },
+  'a number of 1,000 characters': { event_type: 'a', payload: `[1.${'0'.repeat(998)}]` },
   'the largest and the smallest double': {
     event_type: 'a',
     payload:

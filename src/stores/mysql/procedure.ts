@@ -1,5 +1,6 @@
 import { MAX_DELAY_MS, MAX_HEADERS, MAX_METADATA, MAX_NAME } from '../../core/checks.js'
 import { MAX_EVENT_ID } from '../../core/event-id.js'
+import { MAX_NUMBER } from '../../core/json-number.js'
 import { METADATA_FIELDS } from '../../core/metadata.js'
 import { MAX_PAYLOAD_BYTES, MAX_PAYLOAD_DEPTH } from '../../core/payload-limits.js'
 import { EVENT_TYPE, HEADER, METADATA_FIELD, refusals, UNKNOWN_FIELD } from '../../core/refusals.js'
@@ -103,12 +104,52 @@ function nameProblem(value: string, refuse: NameRefusals, max = MAX_NAME, isRequ
 const withoutStrings = (json: string) =>
   `regexp_replace(${json}, '"[^"\\\\\\\\]*+(?:\\\\\\\\.[^"\\\\\\\\]*+)*+"', '""')`
 
-const keysOf = (json: string, exact: string) =>
-  `json_table(json_keys(${json}), '$[*]' columns (k longtext ${exact} path '$')) n`
-const memberOf = (json: string) => `json_extract(${json}, concat('$.', json_quote(k)))`
+/** An expression for MySQL and another one for MariaDB. Neither may hold a comment. */
+const perServer = (mysql: string, mariadb: string) => `/*!80000 ${mysql} */ /*M!100103 ${mariadb} */`
 
-/** Whether valid JSON text is an object. */
-const isObject = (json: string) => `json_valid(${json}) and json_type(${json}) = 'OBJECT'`
+const SPACE = '[\\\\x20\\\\t\\\\n\\\\r]*+'
+const ESCAPE =
+  '\\\\\\\\(?:["\\\\\\\\/bfnrt]|u(?:[0-9a-ce-fA-CE-F][0-9a-fA-F]{3}|[dD](?:[0-7][0-9a-fA-F]{2}|[89abAB][0-9a-fA-F]{2}\\\\\\\\u[dD][c-fC-F][0-9a-fA-F]{2})))'
+const STRING = `"(?:[^"\\\\\\\\\\\\x00-\\\\x1f]++|${ESCAPE})*+"`
+const NUMBER = '-?(?:0|[1-9][0-9]*+)(?:\\\\.[0-9]++)?+(?:[eE][-+]?[0-9]++)?+'
+const MEMBER = `${SPACE}(?&s)${SPACE}:(?&v)`
+/**
+ * Grammar of JSON, without surrogates that have no other half. MariaDB has regular expressions with recursion. Its
+ * `json_valid()` rejects more than 31 levels, and accepts `1e`, `1.`, `-` and any escaped character. An expression with
+ * recursion takes time quadratic in the number of levels, so it is for texts of known depth only.
+ */
+const JSON_TEXT = `^(?<v>(?>${SPACE}(?:(?<s>${STRING})|${NUMBER}|true|false|null|\\\\[(?:${SPACE}\\\\]|(?&v)(?:,(?&v))*+\\\\])|\\\\{(?:${SPACE}\\\\}|${MEMBER}(?:,${MEMBER})*+\\\\}))${SPACE}))\\\\z`
+
+const ANY_STRING = '"(?:[^"\\\\\\\\]++|\\\\\\\\.)*+"'
+const WITHIN = `(?:[^][{}"]++|${ANY_STRING}|(?&c))*+`
+/** A member of a JSON object: its name, and its value unless that is an object or an array. */
+const PAIR = `(${ANY_STRING})${SPACE}:${SPACE}(?:(${ANY_STRING}|[^][{}",\\\\x20\\\\t\\\\n\\\\r]++)|(?<c>\\\\{${WITHIN}\\\\}|\\\\[${WITHIN}\\\\]))`
+
+/** Whether the text is a JSON object. Neither headers nor metadata are nested, so `json_valid()` comes first. */
+const isObject = (json: string) =>
+  `json_valid(${json}) and json_type(${json}) = 'OBJECT' ${perServer('', `and ${json} regexp '${JSON_TEXT}'`)}`
+
+/**
+ * A table of the members of a JSON object. On MariaDB, `k` is the name and `v` the last value of that name. JSON functions of
+ * MariaDB return the first value, and do not find a name that is written with escapes. The value of a nested object or array
+ * is null. On MySQL, both columns hold the items of the array `rows`, because MySQL has no function for names with values.
+ */
+function members(json: string, rows: string, exact: string): string {
+  const pairs = `regexp_replace(regexp_replace(${json}, '${PAIR}', '[\\\\1,[\\\\2]]'), '^${SPACE}\\\\{|\\\\}${SPACE}\\\\z', '')`
+  const isReadable = `octet_length(${json}) <= ${MAX_PAYLOAD_BYTES} and json_valid(${json}) and json_type(${json}) = 'OBJECT'`
+  const table = perServer(
+    `json_table(${rows}`,
+    `(select k, v from (select k, v, row_number() over (partition by k order by o desc) as r
+          from json_table(if(${isReadable}, concat('[', ${pairs}, ']'), '[]')`,
+  )
+  return `${table}, '$[*]' columns (${perServer('', 'o for ordinality,')} k longtext ${exact}
+          path ${perServer(`'$', v json path '$'`, `'$[0]', v json path '$[1][0]'`)})) ${perServer('', 'p) d where r = 1)')} n`
+}
+
+const keysOf = (json: string, exact: string) => members(json, `json_keys(${json})`, exact)
+const valuesOf = (json: string, exact: string) => members(json, `json_extract(${json}, '$.*')`, exact)
+/** The value of the name in `k`, next to `keysOf()`. */
+const memberOf = (json: string) => perServer(`json_extract(${json}, concat('$.', json_quote(k)))`, 'v')
 
 /**
  * The conditions look at all values at once. A value is looked up by its name only for the message, because each lookup
@@ -116,7 +157,7 @@ const isObject = (json: string) => `json_valid(${json}) and json_type(${json}) =
  */
 function headersProblem({ name, headers }: ReturnType<typeof refusals>, exact: string): string {
   const keys = keysOf('headers', exact)
-  const values = `json_table(json_extract(headers, '$.*'), '$[*]' columns (v json path '$')) w`
+  const values = valuesOf('headers', exact)
   const first = (condition: string, message: string) =>
     `(select ${message} from ${keys} where ${condition} limit 1)`
   const anyValue = (condition: string) => `exists (select 1 from ${values} where ${condition})`
@@ -128,7 +169,7 @@ function headersProblem({ name, headers }: ReturnType<typeof refusals>, exact: s
       else coalesce(
         ${first(`${nameProblem('k', names)} is not null`, nameProblem('k', names))},
         case when ${anyValue(`coalesce(json_type(v), '') <> 'STRING'`)} then coalesce(${first(
-          `json_type(${memberOf('headers')}) <> 'STRING'`,
+          `coalesce(json_type(${memberOf('headers')}), '') <> 'STRING'`,
           text(headers.noString, shown),
         )}, ${text(headers.noObject)}) end,
         case when instr(headers, '\\\\u0000') > 0 and ${anyValue('instr(json_unquote(v), char(0)) > 0')} then ${first(
@@ -147,11 +188,12 @@ function metadataProblem(metadata: ReturnType<typeof refusals>['metadata'], exac
   }
   const value = memberOf('metadata')
   const plain = `json_unquote(${value})`
+  const type = `coalesce(json_type(${value}), 'OBJECT')`
   const problem = `case when k not in (${METADATA_FIELDS.map((field) => `'${field}'`).join(', ')}) then ${text(metadata.unknown, unknown)}
-          when json_type(${value}) = 'NULL' then null
-          when json_type(${value}) = 'BOOLEAN' then ${text(metadata.boolean, shown)}
-          when json_type(${value}) in ('OBJECT', 'ARRAY') then ${text(metadata.object, shown)}
-          when json_type(${value}) <> 'STRING' then ${text(metadata.number, shown)}
+          when ${type} = 'NULL' then null
+          when ${type} = 'BOOLEAN' then ${text(metadata.boolean, shown)}
+          when ${type} in ('OBJECT', 'ARRAY') then ${text(metadata.object, shown)}
+          when ${type} <> 'STRING' then ${text(metadata.number, shown)}
           when ${units(plain)} > ${MAX_METADATA} then ${text(metadata.long, shown)}
           when ${isUnclean(plain)} then ${text(metadata.unclean, shown)} end`
   return `case when not ${given('metadata')} then null
@@ -160,50 +202,72 @@ function metadataProblem(metadata: ReturnType<typeof refusals>['metadata'], exac
 }
 
 // These patterns look at numbers with a comma in front of each, so that a search starts at commas only.
-/** An exponent that no double has, or as many digits. */
-const OUT_OF_RANGE =
-  ',-?(?:[0-9]{310}|[0-9.]++[eE](?:\\\\+?0*+(?:[1-9][0-9]{3}|[4-9][0-9]{2}|3[1-9][0-9]|309)|-0*+(?:[1-9][0-9]{3}|[4-9][0-9]{2}|3[3-9][0-9]|32[5-9])))'
 /** Negative zero, which would come back as zero. */
 const NEGATIVE_ZERO = ',-0(?:\\\\.0*+)?+(?:[eE][-+]?[0-9]++)?+(?![0-9.eE])'
-/** Numbers that may have more digits than a double keeps. */
-const MANY_DIGITS = ',-?(?:[0-9.]{16}|[0-9.]++[eE])'
-/** Numbers that may be a little too large. MariaDB takes them for valid JSON, and fails when it casts them. */
-const CLOSE_TO_MAX = '[eE]\\\\+?0*30[89]$'
-/** MariaDB 10.11 takes a number that ends with a point, and any escaped character, for JSON. */
-const OPEN_POINT = '[.](?![0-9])'
-const escaped = (what: string) => `(?<!\\\\\\\\)(?:\\\\\\\\\\\\\\\\)*+\\\\\\\\${what}`
-const UNKNOWN_ESCAPE = escaped('[^"\\\\\\\\/bfnrtu]')
-const ESCAPED_NULL = escaped('u0000')
+/** Numbers that a double may not keep. Those without an exponent and with at most 15 digits are kept. */
+const SUSPICIOUS = ',-?(?:[0-9.]{16}|[0-9.]++[eE])'
+/** A zero that `json_valid()` of MySQL rejects because of its exponent. */
+const LARGE_ZERO = '-?0(?:[.]0++)?+[eE][+]?[0-9]{3,}+'
+const ESCAPED_NULL = '(?<!\\\\\\\\)(?:\\\\\\\\\\\\\\\\)*+\\\\\\\\u0000'
 
-/** Digits of a number without its sign, point, exponent, and zeros on either side. */
-const digitsOf = (number: string) =>
-  `trim(both '0' from replace(replace(regexp_replace(${number}, '[eE].*$', ''), '.', ''), '-', ''))`
+/** Leading digits of half the distance above the largest double, which is `0.17… * 10^309`. Larger numbers become Infinity. */
+const INFINITE = '179769313486231580793'
+/** Leading digits of 2^-1075, which is `0.24… * 10^-323`. Smaller numbers become 0. */
+const ZERO = '247032822920623272083'
+
+/**
+ * Finds out what `numberProblem()` of core does: 1 if the number in the column `t` is outside the range of a double, 2 if it
+ * is too long, 3 if it has other digits than the shortest decimal of its double, and null otherwise. Texts that are no
+ * numbers are null too.
+ *
+ * The number is taken apart as text into `0.d * 10^e`, because a cast of a number outside the range fails.
+ * `cast(double as char)` of MySQL loses the last digit of small numbers, and the text of a JSON number does not.
+ */
+function numberProblem(): string {
+  const mantissa = `substring_index(t, 'e', 1)`
+  const all = `replace(replace(${mantissa}, '.', ''), '-', '')`
+  const d = `trim(both '0' from ${all})`
+  const written = `if(instr(t, 'e') > 0, substring_index(t, 'e', -1), '')`
+  const size = `cast(concat('0', left(trim(leading '0' from replace(replace(${written}, '-', ''), '+', '')), 6)) as signed)`
+  const point = `char_length(replace(substring_index(${mantissa}, '.', 1), '-', ''))`
+  const zeros = `(char_length(${all}) - char_length(trim(leading '0' from ${all})))`
+  const e = `(if(left(${written}, 1) = '-', -1, 1) * ${size} + ${point} - ${zeros})`
+  const double = `cast(concat('0.', ${d}, 'e', ${e}) as double)`
+  const printed = perServer(`cast(cast(${double} as json) as char)`, `cast(${double} as char)`)
+  return `case when t is null or not (t regexp '^-?[0-9]++(?:[.][0-9]++)?+(?:e[-+]?[0-9]++)?+$') then null
+              when ${d} = '' then if(char_length(t) > ${MAX_NUMBER}, 2, null)
+              when ${e} > 309 or ${e} < -323 or (${e} = 309 and ${d} >= '${INFINITE}') or (${e} = -323 and ${d} < '${ZERO}') then 1
+              when char_length(t) > ${MAX_NUMBER} then 2
+              when (char_length(${d}) > 15 or ${e} < -306)
+                and ${d} <> trim(both '0' from replace(substring_index(${printed}, 'e', 1), '.', '')) then 3 end`
+}
 
 /**
  * The payload is scanned with regular expressions as far as they can go. Longer payloads are checked when a worker reads
- * them. The server's own JSON functions reject deeper nesting too, MySQL with an error and MariaDB as invalid.
+ * them. MySQL's own JSON functions reject deeper nesting of long payloads with an error. Regular expressions of MariaDB have
+ * no limit of time, so MariaDB checks the nesting of long payloads too.
  */
 function payloadProblem(refuse: ReturnType<typeof refusals>['payload'], exact: string): string {
-  const tokens = `json_table(concat('["', replace(trim(both ',' from s), ',', '","'), '"]'),
-            '$[*]' columns (t varchar(1100) ${exact} path '$')) n`
-  const shortest = `cast(cast(t as double) as char character set utf8mb4)`
+  const tokens = `json_table(concat('["', replace(trim(both ',' from lower(s)), ',', '","'), '"]'),
+            '$[*]' columns (t longtext ${exact} path '$')) n`
   const numbers = `concat(',', regexp_replace(${withoutStrings(CONTENT)}, '[^-+0-9.eE]+', ','))`
   const hasEscapes = `instr(${CONTENT}, '\\\\') > 0`
   // MariaDB evaluates the derived table for long payloads too.
   const numbersOfShort = `if(char_length(${CONTENT}) > ${MOST_SCANNED}, '', ${numbers})`
-  const isChanged = `t is null or ((char_length(${digitsOf('t')}) > 15 or t regexp '${CLOSE_TO_MAX}')
-              and ${digitsOf('t')} <> ${digitsOf(shortest)})`
+  const isTooDeep = `char_length(${CONTENT}) - char_length(replace(replace(${CONTENT}, '[', ''), '{', '')) > ${MAX_PAYLOAD_DEPTH}
+        and ${isDeep(`regexp_replace(${withoutStrings(CONTENT)}, '[^\\\\[\\\\]{}]', '')`)}`
+  const withSmallZeros = `if(s regexp ',${LARGE_ZERO}', regexp_replace(${CONTENT}, '(?<![\\\\w.\\\\\\\\+-])${LARGE_ZERO}', '0'), ${CONTENT})`
+  const isJson = `${CONTENT} regexp '${JSON_TEXT}'`
   return `case when octet_length(${CONTENT}) > ${MAX_PAYLOAD_BYTES} then ${text(refuse.large)}
-      when char_length(${CONTENT}) > ${MOST_SCANNED} then case when not json_valid(${CONTENT}) then ${text(refuse.noJson)} end
-      when char_length(${CONTENT}) - char_length(replace(replace(${CONTENT}, '[', ''), '{', '')) > ${MAX_PAYLOAD_DEPTH}
-        and ${isDeep(`regexp_replace(${withoutStrings(CONTENT)}, '[^\\\\[\\\\]{}]', '')`)} then ${text(refuse.deep)}
-      else (select case when s regexp '${OUT_OF_RANGE}' then ${text(refuse.number)}
-          when not json_valid(${CONTENT}) or s regexp '${OPEN_POINT}'
-            or (${hasEscapes} and ${CONTENT} regexp '${UNKNOWN_ESCAPE}') then ${text(refuse.noJson)}
-          when ${hasEscapes} and ${CONTENT} regexp '${ESCAPED_NULL}' then ${text(refuse.unclean)}
-          when s regexp '${NEGATIVE_ZERO}' then ${text(refuse.negativeZero)}
-          when s regexp '${MANY_DIGITS}' 
-            and exists (select 1 from ${tokens} where ${isChanged}) then ${text(refuse.digits)} end
+      when ${perServer(`char_length(${CONTENT}) <= ${MOST_SCANNED} and`, '')} ${isTooDeep} then ${text(refuse.deep)}
+      when char_length(${CONTENT}) > ${MOST_SCANNED}
+        then case when not (${perServer(`json_valid(${CONTENT})`, isJson)}) then ${text(refuse.noJson)} end
+      else (select coalesce(
+          case when s regexp '${SUSPICIOUS}' then elt((select min(${numberProblem()}) from ${tokens}),
+            ${text(refuse.number)}, ${text(refuse.long)}, ${text(refuse.digits)}) end,
+          case when not (${perServer(`json_valid(${withSmallZeros})`, isJson)}) then ${text(refuse.noJson)}
+            when ${hasEscapes} and ${CONTENT} regexp '${ESCAPED_NULL}' then ${text(refuse.unclean)}
+            when s regexp '${NEGATIVE_ZERO}' then ${text(refuse.negativeZero)} end)
         from (select ${numbersOfShort} as s) numbers) end`
 }
 

@@ -13,6 +13,10 @@ export interface SqliteDatabase {
   prepare(sql: string): SqliteStatement
   exec(sql: string): unknown
   close(): unknown
+  /** Whether a transaction is open, as better-sqlite3 and libsql report it. The store refuses a client that reports neither this nor `isTransaction`. */
+  readonly inTransaction?: boolean
+  /** Whether a transaction is open, as node:sqlite reports it. */
+  readonly isTransaction?: boolean
 }
 
 export type Value = string | number | null | Uint8Array
@@ -122,7 +126,7 @@ export class Connection<Client extends SqliteDatabase = SqliteDatabase> {
 
 /** Throws if the driver does not report whether a transaction is open. */
 export function isInTransaction(client: SqliteDatabase): boolean {
-  const { inTransaction, isTransaction } = client as { inTransaction?: unknown; isTransaction?: unknown }
+  const { inTransaction, isTransaction } = client
   const isInside = inTransaction ?? isTransaction
   if (typeof isInside === 'boolean') return isInside
   throw new AftercommitError(
