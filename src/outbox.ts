@@ -207,11 +207,11 @@ export class Outbox<Client = unknown> implements EventBus, AsyncDisposable {
 
   /**
    * Stops taking work, waits for handlers under way at most `drainTimeoutMs`, gives the rest back, and leaves no
-   * timer, socket or listener behind. Safe to call twice.
+   * timer, socket or listener behind. Also ends `poll()`, `consumeOne()` and `drain()`. Safe to call twice.
    */
   stop(): Promise<void> {
     const { sessions } = this.store
-    if (sessions?.isOnly && this.#machinery.isStarted && holdsEverySession(sessions)) {
+    if (sessions?.isOnly && this.#machinery.isWorking && holdsEverySession(sessions)) {
       const reason = 'it waits for statements that wait for the transaction'
       return Promise.reject(new NestedTransactionError(reason, 'stop()'))
     }

@@ -68,6 +68,8 @@ export class Machinery<Client> {
   /** Outcomes that were written. */
   #settled = 0
   #helpers = 0
+  /** Calls by hand on an outbox that is not started, until they have reported what they handled. */
+  readonly #manual = new Set<Promise<unknown>>()
   #stops = 0
   #started = false
   #stopping = false
@@ -172,8 +174,9 @@ export class Machinery<Client> {
     this.poller.rescan()
   }
 
-  get isStarted(): boolean {
-    return this.#started
+  /** Whether `stop()` has to wait for work of this outbox. */
+  get isWorking(): boolean {
+    return this.#started || this.#manual.size > 0
   }
 
   start(): Promise<void> {
@@ -183,11 +186,7 @@ export class Machinery<Client> {
   }
 
   stop(): Promise<void> {
-    return this.#inTurn(async () => {
-      if (this.#started) return this.#stop()
-      this.publisher.close()
-      await this.#doorbell.close()
-    })
+    return this.#inTurn(() => this.#stop())
   }
 
   /** Starts and stops one after the other; calls in a heap end as the last of them says. */
@@ -197,15 +196,31 @@ export class Machinery<Client> {
     return turn
   }
 
-  /** Claims one batch by hand, handles it, and waits until it is settled. */
+  /**
+   * Claims one batch by hand, handles it, and waits until it is settled. Returns the number of claimed events or, if a stop
+   * came meanwhile, of those that were handled.
+   */
   async poll(limit?: number): Promise<number> {
     if (this.#stopping) return 0
+    const isStopped = this.#watchStop()
     return this.#byHand(async () => {
-      const taken = await this.poller.poll(limit)
-      const unroutable = limit === undefined && this.#sweeps ? await this.#janitor.claimUnroutable() : 0
+      if (isStopped()) return 0
+      const before = this.#handled
+      let taken = await this.poller.poll(limit)
+      if (limit === undefined && this.#sweeps && !isStopped()) taken += await this.#janitor.claimUnroutable()
       await this.#quiet()
-      return taken + unroutable
+      return isStopped() ? Math.min(taken, this.#handled - before) : taken
     })
+  }
+
+  /** Returns a function that tells whether the outbox was stopped since. */
+  #watchStop(): () => boolean {
+    const stops = this.#stops
+    return () => stops !== this.#stops
+  }
+
+  get #handled(): number {
+    return this.#counters.done + this.#counters.failed
   }
 
   /**
@@ -219,22 +234,35 @@ export class Machinery<Client> {
   }
 
   async drain(): Promise<void> {
+    const isStopped = this.#watchStop()
     await this.#byHand(async () => {
-      const stops = this.#stops
-      for (let settled = -1; stops === this.#stops && settled !== this.#settled; ) {
+      for (let settled = -1; !isStopped() && settled !== this.#settled; ) {
         settled = this.#settled
         await this.#quiet()
-        while (stops === this.#stops && (await this.poll()) > 0);
+        while (!isStopped() && (await this.poll()) > 0);
         // A started outbox also claims by itself, and what it has settled may have let others go.
         await this.#quiet()
       }
     })
   }
 
-  /** An outbox that is not started handles events only while somebody asks it to. */
-  async #byHand<T>(work: () => Promise<T>): Promise<T> {
-    if (this.#started) return work()
-    if (this.#helpers++ === 0) this.#help()
+  /** An outbox that is not started handles events only while a call by hand is under way. */
+  #byHand<T>(work: () => Promise<T>): Promise<T> {
+    return this.#started || this.#stopping ? work() : this.#awaitedByStop(this.#helped(work))
+  }
+
+  async #awaitedByStop<T>(work: Promise<T>): Promise<T> {
+    this.#manual.add(work)
+    try {
+      return await work
+    } finally {
+      this.#manual.delete(work)
+    }
+  }
+
+  async #helped<T>(work: () => Promise<T>): Promise<T> {
+    this.#helpers++
+    this.#help()
     try {
       await this.#registerManual()
       return await work()
@@ -248,7 +276,7 @@ export class Machinery<Client> {
           await this.#reportManual()
         }
         if (this.#inFlight.size === 0) await rest()
-        else void this.#inFlight.idle().then(rest)
+        else void this.#awaitedByStop(this.#inFlight.idle().then(rest))
       }
     }
   }
@@ -316,9 +344,14 @@ export class Machinery<Client> {
     await atMost(
       clock,
       FAREWELL_MS,
-      Promise.all([this.#janitor.stop(), this.#doorbell.close(), this.#keeper.stop()]),
+      Promise.all([
+        this.#janitor.stop(),
+        this.#doorbell.close(),
+        this.#keeper.stop(),
+        Promise.allSettled(this.#manual),
+      ]),
     )
-    await this.#store.close()
+    if (this.#started) await this.#store.close()
     this.#started = false
     this.#stopping = false
   }

@@ -1,11 +1,10 @@
-import { setTimeout as pause } from 'node:timers/promises'
 import { optionsFromEnv } from '../../outbox/environment.js'
 import { createOutbox, type Outbox } from '../../outbox.js'
 import type { EventStore } from '../../store.js'
 import { defineCommand } from '../command.js'
 import { DATABASE_OPTIONS, openDatabase } from '../database.js'
 import { leave, reach, unlessAborted, whenAborted } from '../ending.js'
-import { CommandError, type InterruptedError, interruptedBy } from '../errors.js'
+import { type InterruptedError, interruptedBy } from '../errors.js'
 import { type Close, HANDLERS_OPTION, registerHandlers } from '../handlers.js'
 import { loggerFromEnv } from '../log.js'
 import { safe } from '../text.js'
@@ -43,13 +42,14 @@ export const consume = defineCommand({
     try {
       close = await registerHandlers(values.handlers, outbox)
       await unlessAborted(reach(database), signal)
-      if (values.once) await handleOne(outbox, signal, dispatcher?.drainTimeoutMs)
-      else await handleAll(outbox, signal)
+      const stopped = whenAborted(signal).then(() => outbox.stop())
+      await Promise.race([values.once ? outbox.consumeOne() : handleAll(outbox), stopped])
+      await outbox.stop()
       const result = { handled: tally.done + tally.failing.size, succeeded: tally.done }
       const paused = result.handled === 0 ? await outbox.paused() : []
       incomplete = interruptedBy(signal)
       if (values.json) terminal.printResult({ ...result, failed: tally.failing.size }, incomplete)
-      else terminal.print(inWords(tally, paused))
+      else terminal.print(inWords(tally, paused, incomplete))
     } finally {
       try {
         await outbox.stop()
@@ -87,27 +87,16 @@ function tallyOf(store: EventStore): Tally {
   return tally
 }
 
-/** A signal ends it in order: handlers under way are waited for as `stop()` does. */
-async function handleAll(outbox: Outbox, signal: AbortSignal): Promise<void> {
+async function handleAll(outbox: Outbox): Promise<void> {
   await outbox.start()
-  const stopped = whenAborted(signal).then(() => outbox.stop())
-  await Promise.race([outbox.drain(), stopped])
-  await outbox.stop()
+  await outbox.drain()
 }
 
-/** The same for a single handler, which no `stop()` knows. */
-async function handleOne(outbox: Outbox, signal: AbortSignal, drainTimeoutMs = 5_000): Promise<void> {
-  const handled = outbox.consumeOne()
-  const late = whenAborted(signal).then(async () => {
-    await pause(drainTimeoutMs)
-    throw new CommandError(
-      `The handler did not end within ${drainTimeoutMs / 1_000} s. Its event is due again when the lease is over.`,
-    )
-  })
-  await Promise.race([handled, late])
-}
-
-function inWords({ done, failing }: Tally, paused: readonly string[]): string {
+function inWords(
+  { done, failing }: Tally,
+  paused: readonly string[],
+  incomplete: InterruptedError | undefined,
+): string {
   if (done + failing.size > 0) {
     const parts = [
       done > 0 ? `${counted(done, 'event')} succeeded` : '',
@@ -115,6 +104,7 @@ function inWords({ done, failing }: Tally, paused: readonly string[]): string {
     ]
     return `${parts.filter(Boolean).join(', ')}.`
   }
+  if (incomplete) return 'Nothing was handled.'
   if (paused.includes('*')) return 'Nothing was handled: everything is paused.'
   return paused.length > 0 ? `Nothing was due. Paused: ${safe(paused.join(', '))}.` : 'Nothing was due.'
 }
