@@ -145,7 +145,7 @@ describe('Dispatcher: interceptors', () => {
     cold(undecodable('a'))
     await settle()
     expect(outcomes).toMatchObject([{ outcome: 'dead', attempts: 1 }])
-    expect(seen).toMatchObject([{ errors: [{ name: 'UndecodablePayloadError' }, { message: 'not today' }] }])
+    expect(seen).toMatchObject([{ name: 'UndecodablePayloadError', cause: { message: 'not today' } }])
   })
 
   it('interceptors see an event of a batch handler that cannot be decoded; its neighbours are handled', async () => {

@@ -13,7 +13,15 @@ import { Gate } from './gate.js'
 import type { InFlight } from './in-flight.js'
 import { type Interceptor, runAfter, runBefore } from './interceptor.js'
 import { type CreateScope, eventFields, noteHandled } from './invoke.js'
-import { combined, doneOf, type HandlerFailure, NotStarted, Outcomes, settlementOf } from './outcome.js'
+import {
+  combined,
+  doneOf,
+  firstCausedBySecond,
+  type HandlerFailure,
+  NotStarted,
+  Outcomes,
+  settlementOf,
+} from './outcome.js'
 import type { Registration, Routes } from './routing.js'
 import type { Settler } from './settler.js'
 import { Workers } from './workers.js'
@@ -362,7 +370,7 @@ export class Dispatcher {
     if (!(await this.#calls.inPlace(delivery, () => this.#before(delivery, failures)))) {
       return settlementOf(delivery, { outcome: 'release', delayMs: 0 })
     }
-    await this.#after(delivery, failures)
+    await this.#after(delivery, firstCausedBySecond(failures))
     return settle(failures)
   }
 
@@ -392,7 +400,7 @@ export class Dispatcher {
         else succeeded.push(name)
       })
     }
-    if (interceptors.length > 0) await this.#after(delivery, failures)
+    if (interceptors.length > 0) await this.#after(delivery, combined(failures, delivery.event.eventType))
     return failures.length === 0
       ? this.#outcomes.succeeded(delivery, every, succeeded)
       : this.#outcomes.failed(delivery, every, failures, succeeded)
@@ -462,8 +470,7 @@ export class Dispatcher {
     }
   }
 
-  async #after(delivery: Delivery, failures: readonly HandlerFailure[]): Promise<void> {
-    const error = combined(failures, delivery.event.eventType)
+  async #after(delivery: Delivery, error: unknown | null): Promise<void> {
     const after = () => runAfter(this.#options, delivery.event, error)
     if (!(await this.#calls.inPlace(delivery, after))) await after()
   }

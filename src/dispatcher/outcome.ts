@@ -1,5 +1,11 @@
 import type { RetryPolicy } from '../core/backoff.js'
-import { AggregateHandlerError, HandlerGaveUpError, RetryAfter, Unrecoverable } from '../core/errors.js'
+import {
+  AftercommitError,
+  AggregateHandlerError,
+  HandlerGaveUpError,
+  RetryAfter,
+  Unrecoverable,
+} from '../core/errors.js'
 import { sanitizeText } from '../core/text.js'
 import { describeError, ignoreRejection, isA } from '../core/unknown.js'
 import type { Failure, Settlement } from '../store.js'
@@ -183,6 +189,17 @@ export function combined(all: readonly HandlerFailure[], eventType: string): unk
   if (failures.length === 0) return null
   if (failures.length === 1) return failures[0]?.error
   return new AggregateHandlerError(failures, eventType)
+}
+
+/**
+ * Returns the error of an event that no handler was called with. The error of an interceptor becomes its `cause`, because the
+ * first error alone decides the outcome. The property is not enumerable, like every `cause`.
+ */
+export function firstCausedBySecond([first, second]: readonly HandlerFailure[]): unknown {
+  if (second && isA(first?.error, AftercommitError)) {
+    Object.defineProperty(first.error, 'cause', { value: second.error, configurable: true, writable: true })
+  }
+  return first?.error
 }
 
 /** A hundred years: later moments are no dates for a database. */
