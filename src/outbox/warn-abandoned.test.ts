@@ -82,6 +82,34 @@ describe('stop() with running handlers', () => {
     expect(await stop()).toEqual([])
   })
 
+  it.each(['beforeDispatch', 'afterDispatch'])(
+    'logs one warning per event whose %s still runs',
+    async (hook) => {
+      const { opened, open } = gate()
+      onTestFinished(open)
+      const logger = recordingLogger()
+      const { outbox, clock, stop } = hanging({
+        logger,
+        dispatcher: { interceptors: [{ [hook]: () => opened }] },
+      })
+      outbox.on('order.placed', 'send-receipt', () => {})
+      outbox.on('order.placed', 'fails', () => Promise.reject(new Error('no')))
+      await outbox.start()
+      await outbox.enqueue({ ...EVENT, eventId: 'e-1' })
+      await clock.advance(200)
+      expect(await stop()).toEqual([])
+      const fields = { event_id: 'e-1', event_type: 'order.placed', correlation_id: 'c-1', attempt: 1 }
+      expect(logger.lines.filter(({ message }) => message.includes('still running'))).toEqual([
+        {
+          level: 'warn',
+          message: 'interceptor still running after the drain timeout, event released',
+          fields: { ...fields, duration_ms: 1_200 },
+        },
+      ])
+      expect(await outbox.records()).toMatchObject([{ attempts: 0, lockedUntil: null }])
+    },
+  )
+
   it('logs nothing when all handlers end in time, and nothing for events that wait', async () => {
     const { outbox, clock, warnings } = hanging({ dispatcher: { concurrency: 1 } })
     const run = gate()

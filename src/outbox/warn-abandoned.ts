@@ -11,22 +11,32 @@ interface WarnOptions {
 
 /**
  * Logs one warning per handler call that still runs when the drain timeout of a stop is over. The call of a batch handler has
- * many events, so its warning names the first event and their number.
+ * many events, so its warning names the first event and their number. An event that is handled although no handler runs is in
+ * the hands of an interceptor, and gets a warning of its own.
  */
 export function warnAbandoned({ clock, logger }: WarnOptions, deliveries: readonly Delivery[]): void {
   const batches = new Map<Batcher, Delivery[]>()
-  const warn = (delivery: Delivery, handler: string, batch: { events?: number } = {}) => {
-    const duration = { duration_ms: Math.round(clock.monotonic() - delivery.startedAt) }
-    const fields = { ...eventFields(delivery.event), handler, attempt: delivery.attempts + 1, ...duration }
-    logger.warn({ ...fields, ...batch }, 'handler still running after the drain timeout, event released')
-  }
+  const fieldsOf = ({ event, attempts, startedAt }: Delivery) => ({
+    ...eventFields(event),
+    attempt: attempts + 1,
+    duration_ms: Math.round(clock.monotonic() - startedAt),
+  })
+  const warn = (delivery: Delivery, handler: { handler: string; events?: number }) =>
+    logger.warn(
+      { ...fieldsOf(delivery), ...handler },
+      'handler still running after the drain timeout, event released',
+    )
   for (const delivery of deliveries) {
-    for (const { name, handle } of delivery.runningHandlers) {
-      if (!(handle instanceof Batcher)) warn(delivery, name)
+    const { runningHandlers } = delivery
+    if (runningHandlers.length === 0) {
+      logger.warn(fieldsOf(delivery), 'interceptor still running after the drain timeout, event released')
+    }
+    for (const { name, handle } of runningHandlers) {
+      if (!(handle instanceof Batcher)) warn(delivery, { handler: name })
       else batches.set(handle, [...(batches.get(handle) ?? []), delivery])
     }
   }
   for (const [{ name }, [first, ...rest]] of batches) {
-    if (first) warn(first, name, { events: rest.length + 1 })
+    if (first) warn(first, { handler: name, events: rest.length + 1 })
   }
 }
