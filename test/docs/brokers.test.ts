@@ -1,3 +1,4 @@
+import { spawnSync } from 'node:child_process'
 import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest'
 import { startKafka } from '../../scripts/kafka-server.mjs'
@@ -13,6 +14,9 @@ const PAGES = [
   'docs/consuming.md',
   ...['redis', 'nats', 'rabbitmq', 'kafka'].map((name) => `docs/brokers/${name}.md`),
 ]
+
+/** Prevents the warning that kafkajs causes on Node 24, and no other. */
+const KAFKAJS_TIMERS = new URL('kafkajs-timers.mjs', import.meta.url).href
 
 interface Broker {
   readonly env: Readonly<Record<string, string>>
@@ -35,11 +39,20 @@ const BROKERS: Readonly<Record<string, () => Promise<Broker | undefined>>> = {
   kafka: () =>
     kafkaOrSkip(async () => {
       const server = await startKafka()
-      return { env: { KAFKA_BROKERS: server.brokers.join(',') }, stop: () => server.stop() }
+      const env = { KAFKA_BROKERS: server.brokers.join(','), NODE_OPTIONS: `--import=${KAFKAJS_TIMERS}` }
+      return { env, stop: () => server.stop() }
     }),
 }
 
 const programs = PAGES.flatMap((page) => snippetsOf(page)).filter(({ mark }) => mark.startsWith('run '))
+
+it('the preload for kafkajs leaves the warnings about negative delays in other code', () => {
+  const warnings = (...options: string[]) => {
+    const args = [...options, '--eval', 'setTimeout(() => {}, -5)']
+    return spawnSync(process.execPath, args, { encoding: 'utf8' }).stderr.replace(/^\(node:\d+\)/, '(node)')
+  }
+  expect(warnings(`--import=${KAFKAJS_TIMERS}`)).toBe(warnings())
+})
 
 describe('the programs in docs/brokers', () => {
   let compiled: CompiledSnippets
