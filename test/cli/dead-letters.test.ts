@@ -62,7 +62,8 @@ describe.each(['retry', 'discard'])('aftercommit %s', (command) => {
     await other.query('delete from outbox_event where event_id = $1', [first])
     const { ended } = start([command, '--dead', '--yes', '--json'], env)
     await until(async () => {
-      const { rows } = await pool.query('select 1 from pg_locks where not granted')
+      const { rows } = await pool.query(`
+        select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`)
       return rows.length > 0
     })
     await other.query('commit')
