@@ -18,7 +18,7 @@ import type { EventId } from './core/event-id.js'
 import { nameNested } from './core/name-nested.js'
 import { isA } from './core/unknown.js'
 import type { BatchFunction } from './dispatcher/batcher.js'
-import type { HandlerFunction, HandlerOptions, Registration } from './dispatcher/routing.js'
+import type { HandlerFunction, HandlerOptions } from './dispatcher/routing.js'
 import { DeadLetters } from './outbox/dead-letters.js'
 import type { Health, HealthOptions, OutboxStats } from './outbox/health.js'
 import { hostedTransactions } from './outbox/hosted.js'
@@ -26,6 +26,7 @@ import { Machinery } from './outbox/machinery.js'
 import {
   type BatchHandlerOptions,
   batchRegistrationOf,
+  type Registered,
   type Route,
   registrationOf,
 } from './outbox/registration.js'
@@ -98,10 +99,7 @@ export class Outbox<Client = unknown> implements EventBus, AsyncDisposable {
     options?: HandlerOptions,
   ): this
   on(route: Route, name: string, handler: HandlerFunction<never>, options?: HandlerOptions): this {
-    const { definition, registration } = registrationOf(route, name, handler as HandlerFunction, options)
-    if (definition) this.catalog.add(definition)
-    this.#register(registration)
-    return this
+    return this.#register([registrationOf(route, name, handler as HandlerFunction, options)])
   }
 
   /**
@@ -127,10 +125,7 @@ export class Outbox<Client = unknown> implements EventBus, AsyncDisposable {
     handler: BatchFunction,
   ): this
   onBatch(route: Route, name: string, options: BatchHandlerOptions, handler: BatchFunction<never>): this {
-    const { definition, registration } = batchRegistrationOf(route, name, handler as BatchFunction, options)
-    if (definition) this.catalog.add(definition)
-    this.#register(registration)
-    return this
+    return this.#register([batchRegistrationOf(route, name, handler as BatchFunction, options)])
   }
 
   /**
@@ -138,14 +133,15 @@ export class Outbox<Client = unknown> implements EventBus, AsyncDisposable {
    * outbox, on an InMemoryEventBus and on a broker. Equal to `on()` with the name of the handler.
    */
   subscribe<T>(type: string | EventDefinition<T>, handler: EventHandler<T>): void {
-    checkEventHandler(handler)
-    // As a method: the handler may be an instance of a class.
-    const handle: HandlerFunction<T> = (event) => handler.handle(event)
-    this.on(type as EventDefinition<T>, handler.name, handle)
+    this.subscribeAll([type as EventDefinition], handler as EventHandler)
   }
 
+  /** Calls `subscribe()` for each type. Subscribes to none of them if one is refused. */
   subscribeAll(types: readonly (string | EventDefinition)[], handler: EventHandler): void {
-    for (const type of checkTypes(types)) this.subscribe(type, handler)
+    const name = checkEventHandler(handler)
+    // As a method: the handler may be an instance of a class.
+    const handle: HandlerFunction = (event) => handler.handle(event)
+    this.#register(checkTypes(types).map((type) => registrationOf(type, name, handle, undefined)))
   }
 
   /**
@@ -156,14 +152,14 @@ export class Outbox<Client = unknown> implements EventBus, AsyncDisposable {
     const { events, name, size } = relayOptionsOf(bus, options)
     const { clock, logger, tracer, redact } = this.#settings
     const relay = new Relay(bus, clock, logger, { name, tracer, redact })
+    const batches = { size, waitMs: 0, concurrency: RELAY_CONCURRENCY }
+    const registered = events.map((event) => {
+      const { definition, registration } = batchRegistrationOf(event, name, relay.handle, batches)
+      return { definition, registration: { ...registration, isRaw: true } }
+    })
+    this.#register(registered)
+    for (const { registration } of registered) if (registration.lane) relay.watch(registration.lane, size)
     this.#relays.push(relay)
-    for (const event of events) {
-      const lane = { size, waitMs: 0, concurrency: RELAY_CONCURRENCY }
-      const { definition, registration } = batchRegistrationOf(event, name, relay.handle, lane)
-      if (definition) this.catalog.add(definition)
-      if (registration.lane) relay.watch(registration.lane, size)
-      this.#register({ ...registration, isRaw: true })
-    }
     return this
   }
 
@@ -172,9 +168,15 @@ export class Outbox<Client = unknown> implements EventBus, AsyncDisposable {
     return [...this.#handled]
   }
 
-  #register(registration: Registration): void {
-    this.#machinery.register(registration)
-    this.#handled.add(registration.eventType)
+  /** Registers all of the handlers, or none of them if it throws. */
+  #register(registered: readonly Registered[]): this {
+    const registrations = registered.map(({ registration }) => registration)
+    this.#machinery.register(
+      registrations,
+      registered.flatMap(({ definition }) => definition ?? []),
+    )
+    for (const { eventType } of registrations) this.#handled.add(eventType)
+    return this
   }
 
   /**

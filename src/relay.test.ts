@@ -3,7 +3,7 @@ import type { ConfirmingPublisher, EventPublisher } from './bus.js'
 import { InMemoryEventBus } from './buses/memory.js'
 import { systemClock } from './core/clock.js'
 import { EventEnvelope } from './core/envelope.js'
-import { BrokerUnavailableError, NotConfirmedError } from './core/errors.js'
+import { AftercommitError, BrokerUnavailableError, NotConfirmedError } from './core/errors.js'
 import { silentLogger } from './observe/logger.js'
 import type { Tracer } from './observe/tracing.js'
 import { Relay } from './relay.js'
@@ -49,6 +49,19 @@ async function stopped(outbox: TestOutbox): Promise<void> {
 }
 
 describe('relay', () => {
+  it('registers none of its events if one of them is refused', async () => {
+    const outbox = createTestOutbox()
+    const [refused, used] = [new Broker(), new Broker()]
+    for (const last of ['*.b', 'order.*', 5 as never]) {
+      expect(() => outbox.relay(refused, { events: ['a', 'order.placed', last] })).toThrow(AftercommitError)
+    }
+    expect(outbox.handledTypes).toEqual([])
+    outbox.relay(used, { events: ['a', 'order.placed'] })
+    await publish(outbox, [0])
+    await outbox.drain()
+    expect([refused.ids, used.ids]).toEqual([[], ['e0']])
+  })
+
   it('publishes what it is told to, in batches, and settles it', async () => {
     const outbox = createTestOutbox()
     const broker = new Broker()
@@ -317,7 +330,7 @@ describe('relay', () => {
       [bus, { events: [] }, /array of event types/],
       [bus, { events: 'order.*' }, /array of event types/],
       [bus, { batchSize: 0 }, /batchSize/],
-      [bus, { batchSize: 1_001 }, /at most 1,000/],
+      [bus, { batchSize: 1_001 }, /from 1 to 1,000/],
       [bus, { events: ['*.placed'] }, /pattern/],
     ]
     for (const [target, options, message] of bad) {

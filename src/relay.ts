@@ -8,7 +8,8 @@ import {
   InvalidSettingError,
   NotConfirmedError,
 } from './core/errors.js'
-import { hasMethod, needs, readArray, readSettings, whole } from './core/settings.js'
+import { isName, kindOfAny, nameReason } from './core/handler-checks.js'
+import { hasMethod, needs, readArray, readSettings } from './core/settings.js'
 import { ignoreRejection, isA, read } from './core/unknown.js'
 import type { BatchFunction, BatchResults } from './dispatcher/batcher.js'
 import { NotStarted } from './dispatcher/outcome.js'
@@ -43,18 +44,20 @@ const LONGEST_PROBE_MS = 5_000
 const NO_EVENTS = "must be an array of event types and patterns, such as ['order.*']"
 
 export function relayOptionsOf(bus: RelayTarget, given: RelayOptions | undefined) {
-  const options = readSettings('relay()', given, ['events', 'name', 'batchSize'])
-  if (!hasMethod(bus, 'publishAll'))
-    throw new InvalidSettingError(
-      'bus',
-      "must be a bus: outbox.relay(redisBus(client), { events: ['order.*'] })",
-    )
+  const of = 'relay()'
+  const options = readSettings(of, given, ['events', 'name', 'batchSize'])
+  if (!hasMethod(bus, 'publishAll')) {
+    const reason = `must be a bus, not ${kindOfAny(bus)}. Call relay(redisBus(client), { events: ['order.*'] })`
+    throw new InvalidSettingError('bus', reason, { of })
+  }
   if (bus.send !== undefined) needs('bus', bus, ['send', 'check'])
-  const { name = 'relay' } = options
+  const { name = 'relay', batchSize: size = 500 } = options
+  if (!isName(name)) throw new InvalidSettingError('name', nameReason(name), { of })
   const events = readArray('events', options.events ?? ['*'], NO_EVENTS)
-  if (events.length === 0) throw new InvalidSettingError('events', NO_EVENTS)
-  const size = whole('batchSize', options.batchSize, 500, 1)
-  if (size > 1_000) throw new InvalidSettingError('batchSize', 'must be at most 1,000')
+  if (events.length === 0) throw new InvalidSettingError('events', NO_EVENTS, { of })
+  if (!Number.isSafeInteger(size) || size < 1 || size > 1_000) {
+    throw new InvalidSettingError('batchSize', 'must be a whole number from 1 to 1,000', { of })
+  }
   return { events, name, size }
 }
 

@@ -32,8 +32,8 @@ const WHOLE: Place[] = [
   ['retry', 'maxAttempt', 'maxAttempts', (retry) => createTestOutbox({ retry })],
   ['ordering', 'ondead', 'onDead', (ordering) => createTestOutbox({ ordering })],
   ['retention', 'doneMS', 'doneMs', (retention) => createTestOutbox({ retention })],
-  ['handler h', 'timeoutMS', 'timeoutMs', (more) => outbox().on('a', 'h', handle, more)],
-  ['retry', 'maxAttempt', 'maxAttempts', (retry) => outbox().on('a', 'h', handle, { retry })],
+  ['handler "h"', 'timeoutMS', 'timeoutMs', (more) => outbox().on('a', 'h', handle, more)],
+  ['retry of handler "h"', 'maxAttempt', 'maxAttempts', (retry) => outbox().on('a', 'h', handle, { retry })],
   ['@OnEvent()', 'exclusiv', 'exclusive', (more) => OnEvent('a', more)],
   [
     'relay()',
@@ -75,13 +75,13 @@ const kysely = kyselyTransactions(outbox(), { transaction: () => ({}) } as never
 /** Places where the misspelled name stands beside settings that are needed. */
 const MERGED: Place[] = [
   [
-    'handler h',
+    'event of handler "h"',
     'types',
     'type',
     (more: object) => outbox().on({ aggregateType: 'a', type: 'b', ...more }, 'h', handle),
   ],
   [
-    'handler h',
+    'handler "h"',
     'waitMS',
     'waitMs',
     (more: object) => outbox().onBatch('a', 'h', { size: 2, ...more }, handle),

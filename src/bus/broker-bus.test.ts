@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { PaperTransport } from '../../test/support/paper-transport.js'
 import { EventEnvelope } from '../core/envelope.js'
-import { BrokerUnavailableError, NotConfirmedError } from '../core/errors.js'
+import { AftercommitError, BrokerUnavailableError, NotConfirmedError } from '../core/errors.js'
 import type { StoredEvent } from '../core/stored-event.js'
 import { silentLogger } from '../observe/logger.js'
 import { VirtualClock } from '../testing/virtual-clock.js'
@@ -162,6 +162,19 @@ describe('publishing to a broker', () => {
     transport.isDown = false
     await bus.start()
     await bus.stop()
+  })
+
+  it('subscribes to none of several types if one of them is refused', () => {
+    const bus = new BrokerBus(new PaperTransport(), busSettingsOf({ group: 'work' }))
+    const handler = { name: 'work', handle: () => {} }
+    for (const types of [
+      ['a', 'a'],
+      ['a', '*.b'],
+      ['a', 'b', '*'],
+    ]) {
+      expect(() => bus.subscribeAll(types, handler)).toThrow(AftercommitError)
+    }
+    bus.subscribeAll(['a', 'b'], handler)
   })
 
   it('can be stopped while its start hangs', async () => {

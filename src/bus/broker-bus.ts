@@ -96,6 +96,11 @@ export class BrokerBus implements EventBus, ConfirmingPublisher, AsyncDisposable
 
   /** Before `start`. The name says who failed in logs and dead letters, and keeps the marks of an inbox apart. */
   subscribe<T>(type: string | EventDefinition<T>, handler: EventHandler<T>): void {
+    this.subscribeAll([type as TypeOrDefinition], handler as EventHandler)
+  }
+
+  /** Calls `subscribe()` for each type. Subscribes to none of them if one is refused. */
+  subscribeAll(types: readonly TypeOrDefinition[], handler: EventHandler): void {
     if (this.#settings.group === undefined) {
       throw new InvalidSettingError(
         'group',
@@ -103,11 +108,7 @@ export class BrokerBus implements EventBus, ConfirmingPublisher, AsyncDisposable
       )
     }
     if (this.#isSubscribed) throw new InvalidSettingError('subscribe', 'must be called before start()')
-    this.#subscriptions.add(type as TypeOrDefinition, handler as EventHandler)
-  }
-
-  subscribeAll(types: readonly TypeOrDefinition[], handler: EventHandler): void {
-    for (const type of checkTypes(types)) this.subscribe(type, handler)
+    this.#subscriptions.add(checkTypes(types), handler)
   }
 
   /** Starts consuming what is subscribed to. Safe to call twice; rejects when the broker cannot be used. */

@@ -2,20 +2,27 @@ import type { EventHandler } from '../bus.js'
 import type { EventCatalog } from '../core/catalog.js'
 import type { EventDefinition } from '../core/define-event.js'
 import { HandlerExistsError, InvalidSettingError } from '../core/errors.js'
+import { checkEventType, checkHandlerName, kindOfAny } from '../core/handler-checks.js'
 import { covers } from '../core/pattern.js'
 import { hasMethod, readArray } from '../core/settings.js'
 import { read } from '../core/unknown.js'
 
 export type TypeOrDefinition = string | EventDefinition
 
+interface Subscription {
+  readonly route: string
+  readonly name: string
+  readonly handler: EventHandler
+}
+
+const USAGE = "subscribe(OrderPlaced, { name: 'send-invoice', handle })"
 const NONE: readonly EventHandler[] = []
-const PATTERN = /^([^*]+\.)?\*$/
 
 /** Handlers by the types and patterns that they were subscribed with, in the order of registration. */
 export class Subscriptions {
   readonly #catalog: EventCatalog
   readonly #keepsProgress: boolean
-  readonly #all: { readonly route: string; readonly handler: EventHandler }[] = []
+  readonly #all: Subscription[] = []
   readonly #found = new Map<string, readonly EventHandler[]>()
 
   /** `keepsProgress`: the names of handlers say which of them have succeeded, so an event may reach a name only once. */
@@ -24,18 +31,21 @@ export class Subscriptions {
     this.#keepsProgress = keepsProgress
   }
 
-  /** Throws HandlerExistsError when progress is kept by name and an event could reach two handlers of that name. */
-  add(type: TypeOrDefinition, handler: EventHandler): void {
-    const route = routeOf(type)
-    checkEventHandler(handler)
-    const isTaken = this.#all.some(
-      (other) =>
-        other.handler.name === handler.name && (covers(other.route, route) || covers(route, other.route)),
-    )
-    if (this.#keepsProgress && isTaken) throw new HandlerExistsError(handler.name, route)
+  /**
+   * Subscribes the handler to all of the types, or to none of them if it throws. Throws HandlerExistsError if progress is kept
+   * by name and an event could reach two handlers of that name.
+   */
+  add(types: readonly TypeOrDefinition[], handler: EventHandler): void {
+    const name = checkEventHandler(handler)
+    const added = types.map((type) => ({ route: routeOf(type, name), name, handler }))
+    if (this.#keepsProgress) {
+      for (const [at, subscription] of added.entries()) {
+        refuseSameName([...this.#all, ...added.slice(0, at)], subscription)
+      }
+    }
     // The catalog decodes the payload of a definition, so that the handler gets what it is typed for.
-    if (typeof type !== 'string') this.#catalog.add(type)
-    this.#all.push({ route, handler })
+    this.#catalog.addAll(types.filter((type) => typeof type !== 'string'))
+    this.#all.push(...added)
     this.#found.clear()
   }
 
@@ -56,28 +66,26 @@ export class Subscriptions {
   }
 }
 
-export function checkEventHandler(handler: EventHandler<never>): void {
-  const name = read(handler, 'name')
-  if (hasMethod(handler, 'handle') && typeof name === 'string' && name !== '') return
-  throw new InvalidSettingError(
-    'handler',
-    "must have a name and a handle() function: { name: 'send-invoice', handle }",
-  )
+function refuseSameName(all: readonly Subscription[], { name, route }: Subscription): void {
+  const overlaps = (other: Subscription) => covers(other.route, route) || covers(route, other.route)
+  const other = all.find((subscription) => subscription.name === name && overlaps(subscription))
+  if (other) throw new HandlerExistsError(name, route, { name, eventType: other.route })
+}
+
+/** Returns the name of the handler. */
+export function checkEventHandler(handler: EventHandler<never>): string {
+  if (!hasMethod(handler, 'handle')) {
+    const kind = kindOfAny(handler)
+    const what = kind === 'an object' ? '' : `be an object, not ${kind}, and `
+    throw new InvalidSettingError('handler', `must ${what}have a handle() function. Call ${USAGE}`)
+  }
+  return checkHandlerName(read(handler, 'name'), USAGE)
 }
 
 export function checkTypes(types: readonly TypeOrDefinition[]): readonly TypeOrDefinition[] {
   return readArray('types', types, 'must be an array: subscribeAll([OrderPlaced, OrderPaid], handler)')
 }
 
-function routeOf(type: TypeOrDefinition): string {
-  const route = typeof type === 'string' ? type : read(type, 'eventType')
-  if (typeof route !== 'string' || route === '')
-    throw new InvalidSettingError('type', 'must be an event definition, or the name of an event type')
-  if (route.includes('*') && !PATTERN.test(route)) {
-    throw new InvalidSettingError(
-      'type',
-      "there are the patterns 'order.*' (all that begins with 'order.') and '*'",
-    )
-  }
-  return route
+function routeOf(type: TypeOrDefinition, handler: string): string {
+  return checkEventType(typeof type === 'function' ? (read(type, 'eventType') ?? type) : type, handler)
 }

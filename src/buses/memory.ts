@@ -61,11 +61,12 @@ export class InMemoryEventBus implements EventBus, ConfirmingPublisher {
 
   /** Subscribes to a type, or to a pattern: 'order.*', '*'. Several handlers may have the same name. */
   subscribe<T>(type: string | EventDefinition<T>, handler: EventHandler<T>): void {
-    this.#subscriptions.add(type as TypeOrDefinition, handler as EventHandler)
+    this.#subscriptions.add([type as TypeOrDefinition], handler as EventHandler)
   }
 
+  /** Calls `subscribe()` for each type. Subscribes to none of them if one is refused. */
   subscribeAll(types: readonly TypeOrDefinition[], handler: EventHandler): void {
-    for (const type of checkTypes(types)) this.subscribe(type, handler)
+    this.#subscriptions.add(checkTypes(types), handler)
   }
 
   publishedEvents(): readonly EventEnvelope[] {

@@ -30,12 +30,22 @@ export class EventCatalog {
 
   /** Adding the same definition again is fine; another one for a known type throws DuplicateDefinitionError. */
   add(definition: EventDefinition): this {
-    if (typeof definition !== 'function' || !hasMethod(definition, 'decode')) {
-      throw new InvalidSettingError('events', NO_DEFINITIONS)
+    return this.addAll([definition])
+  }
+
+  /** Adds all of the definitions. Adds none of them if it throws. */
+  addAll(definitions: readonly EventDefinition[]): this {
+    const added = new Map<string, EventDefinition>()
+    for (const definition of definitions) {
+      if (typeof definition !== 'function' || !hasMethod(definition, 'decode')) {
+        throw new InvalidSettingError('events', NO_DEFINITIONS)
+      }
+      const { eventType } = definition
+      const known = added.get(eventType) ?? this.#definitions.get(eventType)
+      if (known !== undefined && known !== definition) throw new DuplicateDefinitionError(eventType)
+      added.set(eventType, definition)
     }
-    const known = this.#definitions.get(definition.eventType)
-    if (known !== undefined && known !== definition) throw new DuplicateDefinitionError(definition.eventType)
-    this.#definitions.set(definition.eventType, definition)
+    for (const [eventType, definition] of added) this.#definitions.set(eventType, definition)
     return this
   }
 

@@ -22,7 +22,7 @@ const samples: errors.AftercommitError[] = [
   new errors.UnroutableEventError('a.b'),
   new errors.HandlerTimeoutError('h', 5),
   new errors.InvalidRowError('its payload is larger than 1048576 bytes'),
-  new errors.HandlerExistsError('h', 'a.b'),
+  new errors.HandlerExistsError('h', 'a.b', { name: 'h', eventType: 'a.*' }),
   new errors.InvalidSettingError('leaseMs', 'must be positive'),
   new errors.PoolTooSmallError(1, 3),
   new errors.SettlementRejectedError('SQLSTATE 23514'),

@@ -1,5 +1,6 @@
 import type { RetryPolicy } from '../core/backoff.js'
 import type { Clock } from '../core/clock.js'
+import type { EventDefinition } from '../core/define-event.js'
 import { InvalidRowError, ProcessDiedError, UnroutableEventError } from '../core/errors.js'
 import { errorFields, type Logger, type Redact } from '../observe/logger.js'
 import { type MetricsExporter, typeLabels } from '../observe/metrics.js'
@@ -94,9 +95,10 @@ export class Dispatcher {
     this.#admission = new Admission(options.routes, this.#outcomes, () => options.onLaneRoom())
   }
 
-  register(registration: Registration): void {
-    this.#options.routes.add(registration)
-    this.#calls.connect(registration)
+  /** Registers all of the handlers, or none of them if it throws. */
+  register(registrations: readonly Registration[], definitions: readonly EventDefinition[] = []): void {
+    this.#options.routes.add(registrations, definitions)
+    for (const registration of registrations) this.#calls.connect(registration)
   }
 
   /** Fills a place in the hot queue that was reserved before the insert. */

@@ -14,7 +14,7 @@ function handler(name: string, eventType: string, more: Partial<Registration> = 
 
 function routes(catalog: EventCatalog, ...registrations: Registration[]): Routes {
   const made = new Routes(catalog)
-  for (const one of registrations) made.add(one)
+  for (const one of registrations) made.add([one])
   return made
 }
 
@@ -32,13 +32,13 @@ describe('Routes: refusals', () => {
     ['a narrower pattern', '*', 'order.*'],
   ])('refuses one name twice for %s', (_, first, second) => {
     const made = routes(new EventCatalog(), handler('mail', first))
-    expect(() => made.add(handler('mail', second))).toThrow(HandlerExistsError)
+    expect(() => made.add([handler('mail', second)])).toThrow(HandlerExistsError)
     expect(namesOf(made, 'order.placed').length).toBeLessThanOrEqual(1)
   })
 
   it('refuses one name for an aggregate and for all of them', () => {
     const made = routes(new EventCatalog(), handler('mail', 'placed', { aggregateType: 'order' }))
-    expect(() => made.add(handler('mail', 'placed'))).toThrow(HandlerExistsError)
+    expect(() => made.add([handler('mail', 'placed')])).toThrow(HandlerExistsError)
   })
 
   it.each([
@@ -60,9 +60,9 @@ describe('Routes: refusals', () => {
 
   it('keeps an exclusive handler alone, whoever comes first', () => {
     const first = routes(new EventCatalog(), handler('mail', 'placed', { exclusive: true }))
-    expect(() => first.add(handler('log', 'placed'))).toThrow(HandlerExistsError)
+    expect(() => first.add([handler('log', 'placed')])).toThrow(HandlerExistsError)
     const second = routes(new EventCatalog(), handler('log', 'placed'))
-    expect(() => second.add(handler('mail', 'placed', { exclusive: true }))).toThrow(/exclusive/i)
+    expect(() => second.add([handler('mail', 'placed', { exclusive: true })])).toThrow(/exclusive/i)
   })
 
   it.each([
@@ -82,7 +82,7 @@ describe('Routes: refusals', () => {
           handler('a', first.eventType, { ...first, exclusive: isFirst }),
         )
         const more = { ...second, exclusive: !isFirst }
-        expect(() => made.add(handler('b', second.eventType, more))).toThrow(HandlerExistsError)
+        expect(() => made.add([handler('b', second.eventType, more)])).toThrow(HandlerExistsError)
       }
     }
   })
@@ -99,7 +99,7 @@ describe('Routes: refusals', () => {
 
   it('leaves everything as it was after a refusal', () => {
     const made = routes(new EventCatalog(), handler('mail', 'placed', { exclusive: true }))
-    expect(() => made.add(handler('log', 'placed'))).toThrow()
+    expect(() => made.add([handler('log', 'placed')])).toThrow()
     expect(made.summary()).toEqual({ placed: ['mail'] })
     expect(namesOf(made, 'placed')).toEqual(['mail'])
   })
@@ -146,7 +146,7 @@ describe('Routes: matching', () => {
     const made = routes(new EventCatalog(), handler('mail', 'order.placed'))
     expect(namesOf(made, 'order.placed')).toEqual(['mail'])
     expect(namesOf(made, 'order.paid')).toEqual([])
-    made.add(handler('audit', 'order.*'))
+    made.add([handler('audit', 'order.*')])
     expect(namesOf(made, 'order.placed')).toEqual(['mail', 'audit'])
     expect(namesOf(made, 'order.paid')).toEqual(['audit'])
   })
@@ -209,7 +209,7 @@ describe('Routes: the filter for claims', () => {
     const before = made.filter()
     expect(made.filter()).toBe(before)
     catalog.add(defineEvent('order.placed', { version: 4 }))
-    made.add(handler('b', 'order.placed'))
+    made.add([handler('b', 'order.placed')])
     expect(made.filter()).toEqual({ names: ['order.placed'], versions: [4], prefixes: [''] })
   })
 

@@ -1,7 +1,8 @@
 import type { RetryPolicy } from '../core/backoff.js'
 import type { EventCatalog } from '../core/catalog.js'
+import type { EventDefinition } from '../core/define-event.js'
 import type { EventEnvelope } from '../core/envelope.js'
-import { HandlerExistsError, InvalidEventError } from '../core/errors.js'
+import { HandlerExistsError } from '../core/errors.js'
 import { covers, isPattern, prefixOf } from '../core/pattern.js'
 import type { HandlerFunction } from '../handler.js'
 import { ANY_VERSION, type TypeFilter } from '../store.js'
@@ -60,21 +61,26 @@ export class Routes {
     this.#catalog = catalog
   }
 
-  /** Refuses a name that is taken for the same event, and company for an exclusive handler. */
-  add(registration: Registration): void {
-    if (!registration.name) throw new InvalidEventError('handler', 'give the handler a name')
-    for (const other of this.#all) {
-      if (!overlap(other, registration)) continue
-      const exclusive = other.exclusive || registration.exclusive
-      if (exclusive || other.name === registration.name) {
-        throw new HandlerExistsError(registration.name, registration.eventType, { exclusive })
-      }
+  /**
+   * Adds all of the registrations and the definitions of their events. Adds nothing if it throws: because a name is taken for
+   * the same event, because a handler of the same event is exclusive, or because an event type has another definition.
+   */
+  add(registrations: readonly Registration[], definitions: readonly EventDefinition[] = []): void {
+    const all = [...this.#all]
+    for (const registration of registrations) {
+      refuseConflict(all, registration)
+      all.push(registration)
     }
+    this.#catalog.addAll(definitions)
+    for (const registration of registrations) this.#add(registration)
+    this.#found = new Map()
+    this.#filter = null
+  }
+
+  #add(registration: Registration): void {
     this.#all.push(registration)
     if (registration.lane) this.lanes.push(registration.lane)
     if (registration.lane || registration.timeoutMs > 0) this.mayKeepWaiting = true
-    this.#found = new Map()
-    this.#filter = null
   }
 
   get isEmpty(): boolean {
@@ -183,6 +189,16 @@ export class Routes {
         covers(one.eventType, eventType),
     )
     return found.length > 0 ? found : NONE
+  }
+}
+
+function refuseConflict(all: readonly Registration[], added: Registration): void {
+  for (const other of all) {
+    if (!overlap(other, added)) continue
+    const exclusive = other.exclusive || added.exclusive
+    if (exclusive || other.name === added.name) {
+      throw new HandlerExistsError(added.name, added.eventType, other, { exclusive })
+    }
   }
 }
 

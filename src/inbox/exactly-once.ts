@@ -2,11 +2,12 @@ import { runHandling } from '../ambient.js'
 import type { EventHandler } from '../bus.js'
 import type { EventEnvelope } from '../core/envelope.js'
 import { InvalidSettingError } from '../core/errors.js'
+import { checkHandlerName } from '../core/handler-checks.js'
 import { hasMethod, readSettings } from '../core/settings.js'
 import { read } from '../core/unknown.js'
 import type { HandlerContext } from '../handler.js'
 import type { Transaction } from '../transaction.js'
-import { checkHandler, checkName, type InboxLogOptions, type InboxOptions, nameFor } from './handler-name.js'
+import { checkHandler, type InboxLogOptions, type InboxOptions, nameFor } from './handler-name.js'
 import type { OutboxLike } from './processed-events.js'
 import { skipLog } from './skip-log.js'
 
@@ -65,7 +66,7 @@ export function exactlyOnce<T, Client>(
     })
 
   if (typeof handler !== 'function') {
-    const name = checkName(read(handler, 'name'))
+    const name = checkHandlerName(read(handler, 'name'))
     const skipped = skipLog(name, options)
     const handle = async (event: EventEnvelope<T>): Promise<void> => {
       const run = () => once(name, event, (tx) => handler.handle(event, { tx }))
@@ -74,7 +75,7 @@ export function exactlyOnce<T, Client>(
     }
     return { name, handle }
   }
-  if (options.name !== undefined) checkName(options.name)
+  if (options.name !== undefined) checkHandlerName(options.name)
   return async (event, context) => {
     const name = nameFor(options, context)
     if (await once(name, event, (tx) => handler(event, withTransaction(context, tx)))) return

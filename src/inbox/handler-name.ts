@@ -1,6 +1,5 @@
 import { InvalidSettingError } from '../core/errors.js'
 import { hasMethod } from '../core/settings.js'
-import { isClean } from '../core/text.js'
 import type { Logger } from '../observe/logger.js'
 
 export interface InboxOptions {
@@ -12,14 +11,6 @@ export interface InboxOptions {
 export interface InboxLogOptions {
   /** Gets a debug line for each skipped duplicate. Default: the logger of the outbox or the bus that calls the handler. */
   readonly logger?: Logger
-}
-
-export function checkName(name: unknown): string {
-  if (typeof name === 'string' && name.length >= 1 && name.length <= 255 && isClean(name)) return name
-  throw new InvalidSettingError(
-    'handler name',
-    'must be a string of 1 to 255 characters without control characters',
-  )
 }
 
 /** A function for `outbox.on`, or `{ name, handle }` for a bus. */

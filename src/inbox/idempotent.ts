@@ -1,10 +1,11 @@
 import type { EventHandler } from '../bus.js'
 import type { EventEnvelope } from '../core/envelope.js'
 import { InvalidSettingError } from '../core/errors.js'
+import { checkHandlerName } from '../core/handler-checks.js'
 import { hasMethod, readSettings } from '../core/settings.js'
 import { read } from '../core/unknown.js'
 import type { HandlerContext, HandlerFunction } from '../handler.js'
-import { checkHandler, checkName, type InboxLogOptions, type InboxOptions, nameFor } from './handler-name.js'
+import { checkHandler, type InboxLogOptions, type InboxOptions, nameFor } from './handler-name.js'
 import type { ProcessedEventStore } from './processed-events.js'
 import { skipLog } from './skip-log.js'
 
@@ -46,7 +47,7 @@ export function idempotent<T>(
     return true
   }
   if (typeof handler !== 'function') {
-    const name = checkName(read(handler, 'name'))
+    const name = checkHandlerName(read(handler, 'name'))
     const skipped = skipLog(name, options)
     return {
       name,
@@ -55,7 +56,7 @@ export function idempotent<T>(
       },
     }
   }
-  if (options.name !== undefined) checkName(options.name)
+  if (options.name !== undefined) checkHandlerName(options.name)
   return async (event, context) => {
     if (await once(nameFor(options, context), event, () => handler(event, context))) return
     context.log.debug({}, 'processed before; skipped')

@@ -1,13 +1,13 @@
 import { type Clock, systemClock } from '../core/clock.js'
 import { InvalidSettingError } from '../core/errors.js'
 import { EventId } from '../core/event-id.js'
+import { checkHandlerName } from '../core/handler-checks.js'
 import { nameNested } from '../core/name-nested.js'
 import { timeOf } from '../core/plain.js'
 import { hasMethod, needs, readSettings } from '../core/settings.js'
 import { read } from '../core/unknown.js'
 import type { EventStore } from '../store.js'
 import type { Transaction } from '../transaction.js'
-import { checkName } from './handler-name.js'
 
 /** The mark that a handler has processed an event. An object, because two strings could be swapped without an error. */
 export interface ProcessedEvent {
@@ -95,7 +95,7 @@ function checkMark(method: string, mark: ProcessedEvent): ProcessedEvent {
   if (typeof mark !== 'object' || mark === null) {
     throw new InvalidSettingError(method, `takes an object: ${method}({ handler, eventId })`)
   }
-  const handler = checkName(read(mark, 'handler'))
+  const handler = checkHandlerName(read(mark, 'handler'))
   return { handler, eventId: EventId.from(read(mark, 'eventId') as string) }
 }
 

@@ -1,5 +1,6 @@
 import type { EventCatalog } from '../core/catalog.js'
 import { atMost, type Timer } from '../core/clock.js'
+import type { EventDefinition } from '../core/define-event.js'
 import { AftercommitError } from '../core/errors.js'
 import { BoundedQueue } from '../dispatcher/bounded-queue.js'
 import type { Delivery } from '../dispatcher/delivery.js'
@@ -167,8 +168,9 @@ export class Machinery<Client> {
     this.#doorbell.ring(null)
   }
 
-  register(registration: Registration): void {
-    this.#dispatcher.register(registration)
+  /** Registers all of the handlers, or none of them if it throws. */
+  register(registrations: readonly Registration[], definitions: readonly EventDefinition[]): void {
+    this.#dispatcher.register(registrations, definitions)
     this.#registerAt = Number.NEGATIVE_INFINITY
     this.#janitor.registerAgain()
     this.poller.rescan()

@@ -1,7 +1,15 @@
 import type { EventDefinition } from '../core/define-event.js'
 import { InvalidSettingError } from '../core/errors.js'
+import {
+  checkEventType,
+  checkHandlerName,
+  handlerCalled,
+  isName,
+  kindOfAny,
+  nameReason,
+} from '../core/handler-checks.js'
 import { readSettings } from '../core/settings.js'
-import { isClean } from '../core/text.js'
+import { read } from '../core/unknown.js'
 import { Batcher, type BatchFunction } from '../dispatcher/batcher.js'
 import { Gate } from '../dispatcher/gate.js'
 import type { HandlerFunction, HandlerOptions, HandlerRetry, Registration } from '../dispatcher/routing.js'
@@ -16,21 +24,13 @@ export interface BatchHandlerOptions extends HandlerOptions {
   readonly waitMs?: number
 }
 
-interface Registered {
+/** A registration, and the definition of its event if it was given one. */
+export interface Registered {
   readonly definition: EventDefinition | undefined
   readonly registration: Registration
 }
 
 const HANDLER = ['timeoutMs', 'exclusive', 'concurrency', 'retry'] as const
-
-const NAME = 'must be a string of 1 to 255 characters without control characters'
-
-const PATTERN = /^([^*]+\.)?\*$/
-const PATTERNS = "this pattern: there are 'order.*' (all that begins with 'order.') and '*'"
-
-function isName(value: unknown): value is string {
-  return typeof value === 'string' && value.length >= 1 && value.length <= 255 && isClean(value)
-}
 
 function isWhole(value: number): boolean {
   return Number.isSafeInteger(value) && value >= 1
@@ -44,8 +44,9 @@ export function registrationOf(
   given: HandlerOptions | undefined,
 ): Registered {
   checkHandler(name, handle, 'on(event, name, handler)')
-  const options = readSettings(`handler ${name}`, given, HANDLER)
-  const { timeoutMs, concurrency, exclusive, retry } = checkedOptions(options)
+  const of = handlerCalled(name)
+  const options = readSettings(of, given, HANDLER)
+  const { timeoutMs, concurrency, exclusive, retry } = checkedOptions(options, of)
   const lane = concurrency === Number.POSITIVE_INFINITY ? undefined : new Gate(concurrency)
   const { definition, ...routed } = routeOf(route, name)
   return { definition, registration: { name, handle, ...routed, exclusive, timeoutMs, retry, lane } }
@@ -59,14 +60,13 @@ export function batchRegistrationOf(
   given: BatchHandlerOptions,
 ): Registered {
   checkHandler(name, handle, 'onBatch(event, name, { size }, handler)')
-  if (typeof given !== 'object' || given === null) throw new InvalidSettingError('size', MISSING_SIZE)
-  const options = readSettings(`handler ${name}`, given, ['size', 'waitMs', ...HANDLER])
+  const of = handlerCalled(name)
+  if (typeof given !== 'object' || given === null) throw new InvalidSettingError('size', MISSING_SIZE, { of })
+  const options = readSettings(of, given, ['size', 'waitMs', ...HANDLER])
   const { size, waitMs = 50 } = options
-  if (!isWhole(size) || size > LARGEST_BATCH) throw new InvalidSettingError('size', MISSING_SIZE)
-  if (!Number.isFinite(waitMs) || waitMs < 0) {
-    throw new InvalidSettingError('waitMs', 'must be a number of milliseconds')
-  }
-  const { timeoutMs, exclusive, retry } = checkedOptions(options)
+  if (!isWhole(size) || size > LARGEST_BATCH) throw new InvalidSettingError('size', MISSING_SIZE, { of })
+  if (!Number.isFinite(waitMs) || waitMs < 0) throw new InvalidSettingError('waitMs', MILLISECONDS, { of })
+  const { timeoutMs, exclusive, retry } = checkedOptions(options, of)
   const concurrency = options.concurrency ?? 1
   const lane = new Batcher({ name, size, waitMs, concurrency, timeoutMs, handle })
   const { definition, ...routed } = routeOf(route, name)
@@ -76,40 +76,46 @@ export function batchRegistrationOf(
 
 /** What is in memory at a time stays bounded. */
 const LARGEST_BATCH = 1_000
-const MISSING_SIZE = `must be a whole number from 1 to ${LARGEST_BATCH}: onBatch(event, name, { size: 100 }, handler)`
+const MILLISECONDS = 'must be a number of milliseconds, 0 or more'
+const WHOLE = 'must be a whole number, 1 or more'
+const NO_POLICY = 'must have a delayMs() function. Use exponentialBackoff() or fixedDelay()'
+const MISSING_SIZE = `must be a whole number from 1 to ${LARGEST_BATCH}. Call onBatch(event, name, { size: 100 }, handler)`
 
 function checkHandler(name: unknown, handle: unknown, usage: string): void {
-  if (!isName(name)) throw new InvalidSettingError('handler name', NAME)
-  if (typeof handle !== 'function')
-    throw new InvalidSettingError(`handler ${name}`, `must be a function: ${usage}`)
+  const of = handlerCalled(checkHandlerName(name, usage))
+  if (typeof handle === 'function') return
+  throw new InvalidSettingError('function', `must be a function, not ${kindOfAny(handle)}. Call ${usage}`, {
+    of,
+  })
 }
 
-function checkedOptions(options: HandlerOptions) {
+function checkedOptions(options: HandlerOptions, of: string) {
   if (options.exclusive !== undefined && typeof options.exclusive !== 'boolean') {
-    throw new InvalidSettingError('exclusive', 'must be true or false')
+    throw new InvalidSettingError('exclusive', 'must be true or false', { of })
   }
   const { timeoutMs = 0, exclusive = false, concurrency = Number.POSITIVE_INFINITY, retry } = options
   if (!Number.isFinite(timeoutMs) || timeoutMs < 0) {
-    throw new InvalidSettingError('timeoutMs', 'must be a number of milliseconds')
+    throw new InvalidSettingError('timeoutMs', MILLISECONDS, { of })
   }
   if (concurrency !== Number.POSITIVE_INFINITY && !isWhole(concurrency)) {
-    throw new InvalidSettingError('concurrency', 'must be a whole number, 1 or more')
+    throw new InvalidSettingError('concurrency', WHOLE, { of })
   }
-  return { timeoutMs, exclusive, concurrency, retry: retry === undefined ? undefined : checkedRetry(retry) }
+  const checked = retry === undefined ? undefined : checkedRetry(retry, of)
+  return { timeoutMs, exclusive, concurrency, retry: checked }
 }
 
-function checkedRetry(given: HandlerRetry): HandlerRetry {
-  const retry = readSettings('retry', given, ['maxAttempts', 'policy'], 'retry.')
+function checkedRetry(given: HandlerRetry, of: string): HandlerRetry {
+  const retry = readSettings(`retry of ${of}`, given, ['maxAttempts', 'policy'], 'retry.')
   const { maxAttempts, policy } = retry
   if (maxAttempts !== undefined && !isWhole(maxAttempts)) {
-    throw new InvalidSettingError('retry.maxAttempts', 'must be a whole number, 1 or more')
+    throw new InvalidSettingError('retry.maxAttempts', WHOLE, { of })
   }
   if (policy !== undefined && typeof policy?.delayMs !== 'function') {
-    throw new InvalidSettingError('retry.policy', 'must have a delayMs() function; see exponentialBackoff()')
+    throw new InvalidSettingError('retry.policy', NO_POLICY, { of })
   }
   const ofPolicy = policy?.maxAttempts
   if (ofPolicy !== undefined && !isWhole(ofPolicy)) {
-    throw new InvalidSettingError('retry.policy.maxAttempts', 'must be a whole number, 1 or more')
+    throw new InvalidSettingError('retry.policy.maxAttempts', WHOLE, { of })
   }
   const limit = maxAttempts ?? ofPolicy
   return { ...(policy && { policy }), ...(limit !== undefined && { maxAttempts: limit }) }
@@ -119,18 +125,23 @@ function routeOf(
   route: Route,
   name: string,
 ): Pick<Registration, 'eventType' | 'aggregateType'> & { definition: EventDefinition | undefined } {
-  const bound = typeof route === 'object' && route !== null
-  const { type, aggregateType } = bound
-    ? readSettings(`handler ${name}`, route, ['aggregateType', 'type'], 'event.')
+  const of = handlerCalled(name)
+  const { type, aggregateType } = isBound(route, of)
+    ? readSettings(`event of ${of}`, route, ['aggregateType', 'type'], 'event.')
     : { type: route, aggregateType: null }
   const definition = typeof type === 'function' ? type : undefined
-  const eventType = definition ? definition.eventType : (type as string)
-  if (!isName(eventType)) {
-    throw new InvalidSettingError(`handler ${name}`, `needs an event: a definition, or a name, which ${NAME}`)
+  const eventType = checkEventType(read(definition, 'eventType') ?? type, name)
+  if (aggregateType !== null && !isName(aggregateType)) {
+    throw new InvalidSettingError('event.aggregateType', nameReason(aggregateType), { of })
   }
-  if (eventType.includes('*') && !PATTERN.test(eventType)) {
-    throw new InvalidSettingError(`handler ${name}`, `cannot have ${PATTERNS}`)
-  }
-  if (aggregateType !== null && !isName(aggregateType)) throw new InvalidSettingError('aggregateType', NAME)
   return { definition, eventType, aggregateType }
+}
+
+/** Whether the route is an object. Throws for an event in the place of its definition. */
+function isBound(route: Route, of: string): route is Exclude<Route, EventName> {
+  if (kindOfAny(route) !== 'an object') return false
+  if (read(route, 'eventType') !== undefined) {
+    throw new InvalidSettingError('event', 'is an event. Pass the definition that makes it', { of })
+  }
+  return true
 }

@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest'
 import type { EventBus, EventHandler } from '../bus.js'
 import { InMemoryEventBus } from '../buses/memory.js'
-import { defineEvent } from '../core/define-event.js'
+import { defineEvent, type EventDefinition } from '../core/define-event.js'
 import type { EventEnvelope } from '../core/envelope.js'
-import { HandlerExistsError, InvalidSettingError } from '../core/errors.js'
+import { AftercommitError, HandlerExistsError, InvalidSettingError } from '../core/errors.js'
 import { createTestOutbox } from '../testing/test-outbox.js'
 
 interface Order {
@@ -108,6 +108,36 @@ describe('outbox.subscribe', () => {
     for (const bus of [createTestOutbox(), new InMemoryEventBus()]) {
       expect(() => bus.subscribe('a', handler as EventHandler)).toThrow(InvalidSettingError)
     }
+  })
+
+  it('subscribes to none of several types if one of them is refused', async () => {
+    const handler = { name: 'book', handle: () => {} }
+    const OtherPlaced = defineEvent('order.placed')
+    const refused: readonly (readonly (string | EventDefinition)[])[] = [
+      ['a', OrderPaid, '*.b'],
+      ['a', OrderPaid, 5 as never],
+      ['a', OrderPaid, 'order.*'],
+      ['a', OrderPaid, OrderPlaced, OtherPlaced],
+      ['a', OrderPaid, 'taken'],
+    ]
+    for (const types of refused) {
+      const outbox = createTestOutbox()
+      outbox.subscribe('taken', handler)
+      expect(() => outbox.subscribeAll(types, handler)).toThrow(AftercommitError)
+      expect(outbox.handledTypes).toEqual(['taken'])
+      expect(outbox.catalog.types()).toEqual([])
+      outbox.subscribeAll(['a', OrderPaid], handler)
+    }
+  })
+
+  it('subscribes a bus to none of several types if one of them is refused', async () => {
+    const bus = new InMemoryEventBus()
+    const seen: string[] = []
+    const handler = { name: 'book', handle: ({ eventType }: EventEnvelope) => void seen.push(eventType) }
+    expect(() => bus.subscribeAll(['a', '*.b'], handler)).toThrow(InvalidSettingError)
+    bus.subscribe('b', handler)
+    await bus.publishAll([{ type: 'a' }, { type: 'b' }])
+    expect(seen).toEqual(['b'])
   })
 
   it('refuses types that are no array', () => {

@@ -49,7 +49,7 @@ function world(setup: Setup = {}) {
   })
   const routes = new Routes(new EventCatalog())
   const handler = { aggregateType: null, exclusive: false, timeoutMs: 0, handle: () => {} }
-  routes.add({ ...handler, name: 'mine', eventType: 'mine' })
+  routes.add([{ ...handler, name: 'mine', eventType: 'mine' }])
   const janitor = new Janitor({
     clock,
     logger: log,

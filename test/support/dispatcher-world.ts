@@ -82,9 +82,9 @@ export function dispatcherWorld(setup: Setup = {}) {
     onLaneRoom: () => laneRooms++,
   })
   const onType = (route: Route, name: string, handle: HandlerFunction, options: HandlerOptions = {}) =>
-    dispatcher.register(registrationOf(route, name, handle, options).registration)
+    dispatcher.register([registrationOf(route, name, handle, options).registration])
   const onBatch = (name: string, options: BatchHandlerOptions, handle: BatchFunction, route: Route = '*') => {
-    dispatcher.register(batchRegistrationOf(route, name, handle, options).registration)
+    dispatcher.register([batchRegistrationOf(route, name, handle, options).registration])
   }
   const hot = (...ids: string[]) => {
     for (const eventId of ids) {

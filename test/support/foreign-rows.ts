@@ -3,6 +3,7 @@ import { eventOf, messageOf } from '../../src/bus/message.js'
 import {
   createOutbox,
   EventEnvelope,
+  type EventRecord,
   type EventStore,
   fixedDelay,
   type Outbox,
@@ -539,6 +540,70 @@ export async function showsForeignRows(table: ForeignTable, outbox: Outbox<never
   await outbox.deadLetters.counts()
   await table.store.overview()
   await table.store.diagnose()
+}
+
+/** Dead rows of other programs: each foreign value, with a time at which the row seems due, or with other odd times. */
+function everyDeadRow(dialect: Dialect): readonly Columns[] {
+  const rows = everyForeignRow(dialect).map(({ columns }) => columns)
+  const times: readonly Cell[] = {
+    postgres: ['infinity', '-infinity', '2000-01-01', '2100-01-01'],
+    mysql: ['9999-12-31 23:59:59.999999', '0000-00-00', '2000-01-01', '2100-01-01'],
+    sqlite: [9_007_199_254_740_991, 0, -1, 4e12, 'soon', bytes(1), Number.POSITIVE_INFINITY, 1.5],
+  }[dialect]
+  const odd = times.flatMap((time, n) =>
+    ['available_at', 'created_at', 'done_at', 'locked_until', 'occurred_at'].map((column) => ({
+      ...baseRow('', n),
+      event_id: `${column}-${n}`,
+      [column]: time,
+    })),
+  )
+  const bare = { event_id: 'bare', event_type: 'foreign.row' }
+  const failed = [
+    { ...bare, event_id: 'text', payload: '1', failures: '[{"at": "never"}, 5, null]', last_error: '' },
+    { ...bare, event_id: 'object', payload: '1', failures: '{}', handled_by: '"all"' },
+  ]
+  return [...rows, ...odd, bare, ...failed].map((columns) => ({ ...columns, status: 3 }))
+}
+
+/** Dead rows of other programs lack columns that the store fills, or hold odd values in them. */
+export async function actsOnDeadForeignRows(table: ForeignTable): Promise<void> {
+  await table.store.migrate()
+  const rows = everyDeadRow(table.dialect)
+  for (const columns of rows) await table.insert(columns)
+  const { outbox, seen } = consumerOf(table.store)
+  outbox.on('*', 'handler', (event) => void seen.push({ id: event.eventId, by: 'handler' }))
+  expect(await outbox.stats()).toMatchObject({ pending: 0, dead: rows.length })
+  await outbox.drain()
+  expect(seen).toEqual([])
+
+  const listed: EventRecord[] = []
+  for (let afterSeq = 0; ; ) {
+    const page = await outbox.deadLetters.list({ limit: 50, afterSeq })
+    if (page.length === 0) break
+    listed.push(...page)
+    afterSeq = page.at(-1)?.seq as number
+  }
+  expect(listed).toHaveLength(rows.length)
+  expect(new Set(listed.map(({ seq }) => seq)).size).toBe(rows.length)
+  expect(listed.every(({ status }) => status === 'DEAD')).toBe(true)
+  const counts = await outbox.deadLetters.counts()
+  expect(counts.reduce((sum, { count }) => sum + count, 0)).toBe(rows.length)
+
+  const known = [
+    'bare',
+    'text',
+    'object',
+    ...listed.map(({ eventId }) => eventId).filter((id) => /_at-/.test(id)),
+  ]
+  for (const id of known)
+    expect(await outbox.deadLetters.show(id), id).toMatchObject({ eventId: id, status: 'DEAD' })
+  for (const id of known.slice(0, 3)) expect(await outbox.deadLetters.retry(id), id).toEqual([id])
+  for (const id of known.slice(3)) expect(await outbox.deadLetters.discard(id), id).toEqual([id])
+  const left = rows.length - known.length
+  expect(await outbox.stats()).toMatchObject({ pending: 3, dead: left })
+  expect(await outbox.deadLetters.discard({ all: true }, { limit: 20 })).toHaveLength(20)
+  expect(await outbox.deadLetters.retry({ all: true })).toHaveLength(left - 20)
+  expect(await outbox.stats()).toMatchObject({ dead: 0 })
 }
 
 function describe(columns: Columns): string {

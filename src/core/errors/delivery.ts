@@ -39,7 +39,16 @@ export class HandlerTimeoutError extends AftercommitError {
   }
 }
 
-/** A handler of that name exists for the event, or an exclusive one does. The new one is not registered. */
+/** Handler that is in the way of another registration. */
+interface OtherHandler {
+  readonly name: string
+  readonly eventType: string
+}
+
+/**
+ * The name of a handler is taken for the event, or one of two handlers of the event is exclusive. The call that was refused
+ * registered nothing.
+ */
 export class HandlerExistsError extends AftercommitError {
   static {
     nameErrors(HandlerExistsError, 'HandlerExistsError')
@@ -48,11 +57,14 @@ export class HandlerExistsError extends AftercommitError {
   readonly handler: string
   readonly eventType: string
 
-  constructor(handler: string, eventType: string, options: { exclusive?: boolean } = {}) {
-    const why = options.exclusive
-      ? `an exclusive handler allows no other one. Remove one of the two, or drop \`exclusive\``
-      : 'a handler of that name is registered already. Give each handler of an event its own name'
-    super('HANDLER_EXISTS', `Handler ${quoteText(handler)} for ${quoteText(eventType)} is refused: ${why}.`)
+  constructor(handler: string, eventType: string, other: OtherHandler, { exclusive = false } = {}) {
+    const [refused, taken] = [quoteText(eventType), quoteText(other.eventType)]
+    super(
+      'HANDLER_EXISTS',
+      exclusive
+        ? `Handler ${quoteText(handler)} cannot be registered for ${refused}: handler ${quoteText(other.name)} is registered for ${taken}, and one of the two is exclusive. Remove one of the two handlers, or the option exclusive.`
+        : `Handler ${quoteText(handler)} cannot be registered for ${refused}: a handler of this name is already registered for ${taken}. Choose another name, or remove one of the two registrations.`,
+    )
     this.handler = handler
     this.eventType = eventType
   }

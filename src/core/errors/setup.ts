@@ -10,8 +10,10 @@ export class InvalidSettingError extends AftercommitError {
   /** Value that a getter of the settings threw. */
   declare readonly thrown?: unknown
 
-  constructor(setting: string, reason: string, options: WithThrown = {}) {
-    super('INVALID_SETTING', `Invalid setting ${setting}: ${reason}.${seeThrown(options)}`)
+  /** `of` names the object that the setting belongs to: 'handler "send-receipt"', 'relay()'. */
+  constructor(setting: string, reason: string, options: WithThrown & { readonly of?: string } = {}) {
+    const object = options.of === undefined ? '' : ` of ${options.of}`
+    super('INVALID_SETTING', `Invalid setting ${setting}${object}: ${reason}.${seeThrown(options)}`)
     this.setting = setting
     keepThrown(this, options)
   }

@@ -76,7 +76,7 @@ export function claimStatements(names: Names) {
   const { events, index } = names
   const locking = `select seq, ${SIZE}, ${OWNER}, fresh from ${events}`
   const fresh = `${locking} force index (${index}_fresh) where fresh = 1`
-  const timed = `${locking} force index (${index}_timed) where timed_at <= ${NOW}`
+  const timed = `${locking} force index (${index}_timed) where timed_at <= ${NOW} and status <> 3`
   const recent = `(? = 0 or created_at <= ${NOW} - interval ? microsecond)`
   const skipLocked = (by: string) => `order by ${by} limit ? for update skip locked`
   const stale = `available_at <= ${NOW} and (locked_until is null or locked_until < ${NOW})
@@ -97,7 +97,7 @@ select seq from ${events} force index (${index}_fresh)
  where fresh = 1 and ${suspect} and ${accept.sql} order by seq limit ?`,
     lostTimed: (accept: Condition) => `
 select seq from ${events} force index (${index}_timed)
- where timed_at <= ${NOW} and ${suspect} and ${accept.sql} order by timed_at limit ?`,
+ where timed_at <= ${NOW} and status <> 3 and ${suspect} and ${accept.sql} order by timed_at limit ?`,
     lost: `
 select e.seq, ${SIZE}, ${OWNER}, e.fresh from ${seqs} ${bySeq}
  where e.status in (0, 2) and e.locked_until < ${NOW} ${FOR_UPDATE} skip locked`,
@@ -105,7 +105,7 @@ select e.seq, ${SIZE}, ${OWNER}, e.fresh from ${seqs} ${bySeq}
 select seq from ${events} force index (${index}_fresh) where fresh = 1 and ${stale} and ${accept.sql}
  order by seq limit ?`,
     staleTimed: (accept: Condition) => `
-select seq from ${events} force index (${index}_timed) where timed_at <= ${NOW} and ${stale} and ${accept.sql}
+select seq from ${events} force index (${index}_timed) where timed_at <= ${NOW} and status <> 3 and ${stale} and ${accept.sql}
  order by timed_at limit ?`,
     // First rows of their keys only.
     staleOrdered: (accept: Condition) => `
@@ -122,7 +122,7 @@ select e.seq, ${SIZE_BESIDES_PAYLOAD}, ${OWNER}, e.fresh from ${seqs} ${bySeq}
     summary: `
 select (select max(seq) from ${events}),
   (select ${epochMs('timed_at')} - ${epochMs(NOW)} from ${events} force index (${index}_timed)
-    where timed_at > ${NOW} and timed_at < ${NEVER} order by timed_at limit 1),
+    where timed_at > ${NOW} and timed_at < ${NEVER} and status <> 3 order by timed_at limit 1),
   (select 1 from ${events} force index (${index}_ordered) where pending_key > '' limit 1)`,
     lease: `
 update json_table(?, '$[*]' columns (seq bigint unsigned path '$.seq', token varchar(255) ${EXACT} path '$.token',

@@ -8,7 +8,8 @@ import {
 } from '../../store.js'
 import { IDS } from './append.js'
 import { eventColumns, uncheckedRow } from './claim.js'
-import type { Param, Query, Row } from './driver.js'
+import { SQL_MODE } from './connections.js'
+import { ignore, type Param, type Query, type Row } from './driver.js'
 import { FOR_UPDATE } from './locks.js'
 import type { Names } from './names.js'
 import { NEVER } from './schema.js'
@@ -40,17 +41,24 @@ export function inspectStatements({ events, instances, index }: Names) {
     RETRY: [timed, keyed],
     DEAD: [never, timed],
   }
+  const page = (where: string, from: readonly string[]) => `(
+  select seq from (
+${from.map((source) => `    (select e.seq from ${events} e ${source} and ${where} order by e.seq limit ?)`).join('\n    union all\n')}
+  ) found order by seq limit ?
+) s straight_join ${events} e force index (primary) on e.seq = s.seq`
   return {
     stats: `
 select (select count(*) from ${events} force index (${index}_fresh) where fresh = 1)
-    + (select count(*) from ${events} force index (${index}_timed) where timed_at < ${NEVER})
+    + (select count(*) from ${events} force index (${index}_timed) where timed_at < ${NEVER} and status <> 3)
     + (select count(*) from ${pendingKey}),
-  (select count(*) from ${events} force index (${index}_timed) where timed_at = ${NEVER}),
+  (select count(*) from ${events} force index (${index}_timed) where timed_at = ${NEVER})
+    + (select count(*) from ${events} force index (${index}_timed) where timed_at < ${NEVER} and status = 3),
   coalesce(sum(done), 0), coalesce(sum(failed), 0), coalesce(sum(dead), 0),
   ${epochMs(NOW)} - ${epochMs(`least(${NOW},
     coalesce((select min(available_at) from ${pendingKey}), ${NOW}),
     coalesce((select created_at from ${events} force index (${index}_fresh) where fresh = 1 order by seq limit 1), ${NOW}),
-    coalesce((select min(timed_at) from ${events} force index (${index}_timed)), ${NOW}))`)}
+    coalesce((select timed_at from ${events} force index (${index}_timed)
+      where timed_at < ${NEVER} and status <> 3 order by timed_at limit 1), ${NOW}))`)}
   from ${instances}`,
     /**
      * Parameters: those of the conditions and the limit, once per source, and the limit. The rows come in any order.
@@ -59,20 +67,18 @@ select (select count(*) from ${events} force index (${index}_fresh) where fresh 
      * of each row before its conditions are checked: with 50,000 rows of 10 kB, MySQL 9.7 took 4 s for a page of dead rows.
      */
     list: (where: string, from: readonly string[]) => `
-select ${recordColumns} from (
-  select seq from (
-${from.map((one) => `    (select e.seq from ${events} e ${one} and ${where} order by e.seq limit ?)`).join('\n    union all\n')}
-  ) found order by seq limit ?
-) s straight_join ${events} e force index (primary) on e.seq = s.seq`,
+select ${recordColumns} from ${page(where, from)}`,
     sourcesOf: (status: EventStatusName | undefined) =>
       (status && sources[status]) ?? ['force index (primary) where true'],
     named: (where: string) => `
 select ${recordColumns} from (select e.seq from ${byId} where ${where} order by e.seq limit ?) s
   straight_join ${events} e force index (primary) on e.seq = s.seq`,
     // Waits for locked rows: a skipped row would stay dead although the caller chose it.
-    dead: (where: string, given: boolean) => `
-select e.event_id, if(e.halts, null, e.ordering_key) from ${given ? byId : `${events} e force index (${index}_timed)`}
- where e.timed_at = ${NEVER} and e.status = 3 and ${where} order by e.seq limit ? ${FOR_UPDATE}`,
+    dead: (where: string, from: readonly string[]) => `
+select e.event_id, if(e.halts, null, e.ordering_key) from ${page(where, from)} where e.status = 3 order by e.seq ${FOR_UPDATE}`,
+    namedDead: (where: string) => `
+select e.event_id, if(e.halts, null, e.ordering_key) from ${byId}
+ where ${where} order by e.seq limit ? ${FOR_UPDATE}`,
     retry: `update ${byId} set e.status = 2, e.attempts = 0, e.available_at = ${NOW}, e.halts = null`,
     // One with an ordering key goes to its tail: in its place it would be handled beside its successors. A new number
     // is drawn by an insert only, so the row is written anew.
@@ -145,14 +151,36 @@ function listing(sql: Statements, filter: EventFilter): [sql: string, params: re
   const limit = String(filter.limit ?? LISTED)
   if (filter.eventIds) return [sql.named(where), [namesIn(filter.eventIds), ...params, limit]]
   const sources = sql.sourcesOf(filter.status)
-  return [sql.list(where, sources), [...sources.flatMap(() => [...params, limit]), limit]]
+  return [sql.list(where, sources), pageParams(sources, params, limit)]
+}
+
+function pageParams(sources: readonly string[], params: readonly Param[], limit: string): readonly Param[] {
+  return [...sources.flatMap(() => [...params, limit]), limit]
 }
 
 async function findDead(sql: Statements, query: Query, filter: EventFilter): Promise<readonly Row[]> {
-  const { where, params } = conditionsOf(filter)
-  const named = filter.eventIds ? [namesIn(filter.eventIds)] : []
-  const all = [...named, ...params, String(filter.limit ?? EVERYTHING)]
-  return (await query(sql.dead(where, named.length > 0), all)).rows
+  const { where, params } = conditionsOf({ ...filter, status: 'DEAD' })
+  const limit = String(filter.limit ?? EVERYTHING)
+  if (filter.eventIds) {
+    return (await query(sql.namedDead(where), [namesIn(filter.eventIds), ...params, limit])).rows
+  }
+  const sources = sql.sourcesOf('DEAD')
+  return (await query(sql.dead(where, sources), pageParams(sources, params, limit))).rows
+}
+
+/**
+ * Runs statements outside strict mode, because other programs may have written zero dates. In strict mode, MySQL 9.7 neither
+ * deletes nor changes a row whose `available_at` is a zero date (ER_TRUNCATED_WRONG_VALUE for `timed_at`). The hint
+ * SET_VAR(sql_mode) has no effect on that.
+ */
+async function withoutStrictMode(query: Query, work: () => Promise<void>): Promise<void> {
+  await query(`set session sql_mode = ''`, [])
+  try {
+    await work()
+  } finally {
+    // A failure of this statement means that the connection is lost, with its mode.
+    await query(`set session sql_mode = '${SQL_MODE}'`, []).catch(ignore)
+  }
 }
 
 /** Inside a transaction. */
@@ -164,13 +192,14 @@ export async function retryDead(
   const rows = await findDead(sql, query, filter)
   const free = rows.filter((row) => row[1] === null).map((row) => row[0] as string)
   const ordered = rows.filter((row) => row[1] !== null).map((row) => row[0] as string)
-  if (free.length > 0) await query(sql.retry, [JSON.stringify(free)])
-  if (ordered.length > 0) {
+  await withoutStrictMode(query, async () => {
+    if (free.length > 0) await query(sql.retry, [JSON.stringify(free)])
+    if (ordered.length === 0) return
     const ids = JSON.stringify(ordered)
     await query(sql.leave, [ids, LEAVING])
     await query(sql.tail, [ids, LEAVING])
     await query(sql.gone, [ids, LEAVING])
-  }
+  })
   return rows.map((row) => row[0] as string)
 }
 
@@ -182,6 +211,8 @@ export async function discardDead(
 ): Promise<readonly string[]> {
   const rows = await findDead(sql, query, filter)
   const ids = rows.map((row) => row[0] as string)
-  if (ids.length > 0) await query(sql.discard, [JSON.stringify(ids)])
+  await withoutStrictMode(query, async () => {
+    if (ids.length > 0) await query(sql.discard, [JSON.stringify(ids)])
+  })
   return ids
 }

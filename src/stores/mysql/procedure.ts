@@ -25,8 +25,11 @@ const given = (json: string) => `(${json} is not null and trim(${json}) <> 'null
  *
  * The body is a single statement, so that tools which split SQL at semicolons can create the procedure without DELIMITER. A
  * single statement cannot contain SIGNAL. Instead, the message of a refused event is assigned to the integer column
- * `payload_size`, which strict mode refuses with an error that quotes the message. Procedures keep the `sql_mode` of their
- * creation. `payload_size` is the first column of the INSERT, so no other column is refused before.
+ * `payload_size`, which strict mode refuses with an error that quotes the message. `payload_size` is the first column of the
+ * INSERT, so no other column is refused before.
+ *
+ * Procedures keep the `sql_mode`, the character set and the collation of the session that creates them, so the statements set
+ * all three. With latin1, JSON functions and regular expressions would convert their texts, and lose most characters.
  *
  * MariaDB can replace a procedure and keeps its grants. On MySQL they are lost once, when an earlier version is replaced.
  */
@@ -47,8 +50,9 @@ export function publishProcedure({ publish, events }: Names, exact: string): str
   ]
   const shownType = `json_quote(concat(left(event_type, ${SHOWN_TYPE}), if(char_length(event_type) > ${SHOWN_TYPE}, '...', '')))`
   return `
-set @aftercommit_sql_mode = @@session.sql_mode;
-set session sql_mode = 'STRICT_ALL_TABLES';
+set @aftercommit_sql_mode = @@session.sql_mode, @aftercommit_client = @@session.character_set_client,
+  @aftercommit_collation = @@session.collation_connection;
+set session sql_mode = 'STRICT_ALL_TABLES', character_set_client = utf8mb4, collation_connection = utf8mb4_unicode_ci;
 /*!80000 drop procedure if exists ${publish} */ /*M!100103 do 0 */;
 create /*M!100103 or replace */ procedure ${publish}(
   event_type longtext ${exact},
@@ -71,7 +75,8 @@ values (coalesce(replace(coalesce(
   coalesce(event_id, cast(uuid() as char)), event_type, coalesce(aggregate_type, '__GLOBAL__'), aggregate_id, tenant_id,
   ordering_key, coalesce(version, 1), ${CONTENT}, if(${given('headers')}, headers, null), if(${given('metadata')}, metadata, null),
   utc_timestamp(6) + interval coalesce(delay_ms, 0) * 1000 microsecond);
-set session sql_mode = @aftercommit_sql_mode;`
+set session sql_mode = @aftercommit_sql_mode, character_set_client = @aftercommit_client,
+  collation_connection = @aftercommit_collation;`
 }
 
 /** A message as an SQL expression, with names inserted. */

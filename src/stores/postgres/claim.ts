@@ -38,6 +38,9 @@ const FEW_BESIDES = 262_144
 const FEW = 50
 
 /** `ranged`: the schema has ranges. */
+/** Rows of other programs may be dead and have a time at which they seem to be due. */
+const WAITING = `${TIMED} and status <> 3`
+
 export function claimStatements(names: Names, ranged: boolean) {
   // The lock comes first: what is looked at afterwards stays true until the claim is committed.
   const ranges = `pg_sequence_last_value('${names.rangeCount}'::regclass)`
@@ -59,7 +62,7 @@ export function claimStatements(names: Names, ranged: boolean) {
     `select ctid, fresh_seq, weight, sum(weight) over (rows unbounded preceding) as total
       from (select ctid, fresh_seq, ${weightOf('size')} as weight from ${from}) weighed`
   const timed = (limit: string) => `
-  (select ctid, null::bigint as fresh_seq, ${sizeOf()} as size from ${names.events} where ${TIMED} and ${due}
+  (select ctid, null::bigint as fresh_seq, ${sizeOf()} as size from ${names.events} where ${WAITING} and ${due}
       and available_at > coalesce(now() - $12::float8 * interval '1 ms', '-infinity') and ${accepts(7)}
     order by available_at ${limit} for update skip locked)`
   // One that is tried alone may have been a suspect before.
@@ -94,7 +97,7 @@ with ${ranged ? `taken as materialized (select ${names.rangesTaken}() as seqs), 
     order by seq limit least($11::int, $3::int) for update skip locked)
 ), suspect_timed as materialized (
   (select ctid, null::bigint as fresh_seq, ${sizeOf()} as size from ${names.events}
-    where ${TIMED} and available_at <= now() and ${suspect} and ${accepts(7)}
+    where ${WAITING} and available_at <= now() and ${suspect} and ${accepts(7)}
     order by available_at limit least($11::int, $3::int) - (select count(*) from suspect) for update skip locked)
 ), room as materialized (
   select $3::int - (select count(*) from suspect) - (select count(*) from suspect_timed) as n
@@ -126,7 +129,7 @@ select null, ${high}, null, null,
      from (select count(*) as n, count(*) filter (where ${within}) as taken from picked) picked),
   (select 'ordered' from ${names.events} where ${ORDERED} order by ordering_key, seq limit 1), null, null, null,
   (select ${milliseconds('available_at - now()')} from ${names.events}
-    where ${TIMED} and available_at > now() and available_at < 'infinity' order by available_at limit 1),
+    where ${WAITING} and available_at > now() and available_at < 'infinity' order by available_at limit 1),
   (select max(fresh_seq) from picked where ${within}), ${
     ranged
       ? `(select 'expired' from ${names.ranges} where until < now() limit 1),
@@ -139,7 +142,7 @@ select null, ${high}, null, null,
 with fresh as materialized (
   select ${unrouted} from ${names.events} where ${FRESH} and ${stale} ${notIn(`(select ${names.rangesTaken}())`)} order by seq limit $3::int for update skip locked
 ), timed as materialized (
-  select ${unrouted} from ${names.events} where ${TIMED} and ${stale}
+  select ${unrouted} from ${names.events} where ${WAITING} and ${stale}
    order by available_at limit $3::int - (select count(*) from fresh) for update skip locked
 ), ordered as materialized ( -- first rows of their keys only
   select ${unrouted} from ${names.events} e where ${ORDERED} and status in (0, 2) and ${stale}

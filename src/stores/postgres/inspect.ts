@@ -6,11 +6,17 @@ import { milliseconds, type Param, type Query, statement } from './driver.js'
 import type { Names } from './names.js'
 import { DEAD, FRESH, ORDERED, TIMED } from './schema.js'
 
+const LISTED = 100
+/** Smallest number that the column can hold. Rows of other programs may have negative numbers. */
+const FIRST = '-9223372036854775808'
+
 /** $1 status, $2 ids, $3 type, $4 after seq, $5 limit; null leaves a condition out. */
 const FILTER = `($1::int is null or status = $1::int)
    and ($2::text is null or event_id = any(string_to_array($2::text, E'\\x1e')))
    and ($3::text is null or event_type = $3::text) and ($4::bigint is null or seq > $4::bigint)
  order by seq limit $5::int`
+/** $1 type, $2 after seq, $3 limit. The index of DEAD has the rows in this order, so that none of them is sorted. */
+const DEAD_PAGE = `${DEAD} and ($1::text is null or event_type = $1::text) and seq > $2::bigint order by seq limit $3::int`
 
 /** `ranged`: the schema has ranges. */
 export function inspectStatements(names: Names, ranged: boolean) {
@@ -22,25 +28,29 @@ export function inspectStatements(names: Names, ranged: boolean) {
   // Waits for locked rows: a skipped row would stay dead although the caller chose it.
   const dead = (columns: string) =>
     `select ${columns} from ${names.events} where ${DEAD} and ${FILTER} for update`
-  return {
-    stats: statement(`
-select (select count(*) from ${names.events} where ${FRESH})
-    + (select count(*) from ${names.events} where ${TIMED} and available_at < 'infinity') + ordered.n,
-  (select count(*) from ${names.events} where ${DEAD}),
-  coalesce(sum(done), 0), coalesce(sum(failed), 0), coalesce(sum(dead), 0),
-  greatest(0, ${milliseconds(`clock_timestamp() - least(ordered.due,
-    (select ${finite('created_at')} from ${names.events} where ${FRESH} order by seq limit 1),
-    (select ${finite('available_at')} from ${names.events} where ${TIMED} and available_at < 'infinity'
-      order by available_at limit 1))`)})
-  from (select count(*) as n, min(${finite('available_at')}) as due from ${names.events} where ${ORDERED} and status in (0, 2)) ordered
-    left join ${names.instances} on true group by ordered.n, ordered.due`),
-    list: statement(`
+  // Finds the ids first. A scan that selects the columns reads and decompresses the payloads of all rows before it sorts them.
+  const list = (page: string) =>
+    statement(`
 select ${eventColumns()}, status, failures::text, last_error,
   coalesce(locked_by, ${ofRange('token')}),
   ${milliseconds(`coalesce(locked_until, ${ofRange('until')})`)},
   ${milliseconds('case when isfinite(e.available_at) then e.available_at else e.created_at end')},
   ${milliseconds('e.created_at')}, ${milliseconds('e.done_at')}
-  from ${names.events} e where ${FILTER}`),
+  from ${names.events} e where event_id = any(array(select event_id from ${names.events} where ${page})) order by seq`)
+  return {
+    stats: statement(`
+select (select count(*) from ${names.events} where ${FRESH})
+    + (select count(*) from ${names.events} where ${TIMED} and available_at < 'infinity' and status <> 3) + ordered.n,
+  (select count(*) from ${names.events} where ${DEAD}),
+  coalesce(sum(done), 0), coalesce(sum(failed), 0), coalesce(sum(dead), 0),
+  greatest(0, ${milliseconds(`clock_timestamp() - least(ordered.due,
+    (select ${finite('created_at')} from ${names.events} where ${FRESH} order by seq limit 1),
+    (select ${finite('available_at')} from ${names.events} where ${TIMED} and available_at < 'infinity' and status <> 3
+      order by available_at limit 1))`)})
+  from (select count(*) as n, min(${finite('available_at')}) as due from ${names.events} where ${ORDERED} and status in (0, 2)) ordered
+    left join ${names.instances} on true group by ordered.n, ordered.due`),
+    list: list(FILTER),
+    listDead: list(DEAD_PAGE),
     // One with an ordering key goes to its tail: in its place it would be handled beside its successors. One that halted
     // its key has kept them waiting.
     retry: statement(`
@@ -91,7 +101,12 @@ export async function list(
   query: Query,
   filter: EventFilter,
 ): Promise<readonly EventRecord[]> {
-  return (await query(sql.list, filterParams(filter, 100))).map((row) =>
+  const { status, eventIds, eventType = null, afterSeq = FIRST, limit = LISTED } = filter
+  const rows =
+    status === 'DEAD' && eventIds === undefined
+      ? await query(sql.listDead, [eventType, afterSeq, limit])
+      : await query(sql.list, filterParams(filter, LISTED))
+  return rows.map((row) =>
     eventRecord(uncheckedRow(row, ''), {
       status: row[15],
       failures: row[16],

@@ -15,8 +15,11 @@ import type { Names } from './names.js'
 export const FRESH = 'ordering_key is null and status = 0 and available_at <= created_at'
 export const TIMED = `(status = 3 or (ordering_key is null and (status = 2 or (status = 0 and available_at > created_at))))`
 export const ORDERED = 'ordering_key is not null and (status in (0, 2) or halts)'
-/** They wait at the far end of the same index: `available_at` is infinity, so no claim comes near them. */
-export const DEAD = "status = 3 and available_at = 'infinity'"
+/**
+ * Settled as dead, `available_at` is infinity, so such rows wait at the far end of the index of TIMED, where no claim comes
+ * near them. They are listed by `seq`, from an index of their own. Rows of other programs may have another `available_at`.
+ */
+export const DEAD = 'status = 3'
 
 const LONGEST_DELAY_MS = 100 * 365 * 24 * 3_600_000
 
@@ -27,6 +30,7 @@ export function migrationsFor(names: Names): readonly Migration[] {
     { version: 2, name: 'publishing by SQL', sql: publishFunction(names) },
     { version: 3, name: 'claims by ranges', sql: ranges(names) },
     { version: 4, name: 'functions with qualified names', sql: functions(names, FRESH) },
+    { version: 5, name: 'dead events by number', sql: `create index if not exists ${deadIndex(names).sql};` },
   ].map(({ version, name, sql }) => ({
     version,
     name,
@@ -35,16 +39,27 @@ insert into ${names.migrations} (version, name) values (${version}, '${name}') o
   }))
 }
 
+interface Index {
+  readonly name: string
+  readonly sql: string
+}
+
 /** Those of the events table, besides its key. Names are not quoted. */
-export function indexesOf({
-  index,
-  events,
-}: Names): readonly { readonly name: string; readonly sql: string }[] {
+export function indexesOf(names: Names): readonly Index[] {
+  return [...claimIndexes(names), deadIndex(names)]
+}
+
+function claimIndexes({ index, events }: Names): readonly Index[] {
   return [
     { name: `${index}_fresh`, on: '(seq)', where: FRESH },
     { name: `${index}_timed`, on: '(available_at)', where: TIMED },
     { name: `${index}_ordered`, on: '(ordering_key, seq)', where: ORDERED },
   ].map(({ name, on, where }) => ({ name, sql: `${name} on ${events} ${on} where ${where}` }))
+}
+
+function deadIndex({ index, events }: Names): Index {
+  const name = `${index}_dead`
+  return { name, sql: `${name} on ${events} (seq) where ${DEAD}` }
 }
 
 function tables(names: Names): string {
@@ -88,7 +103,7 @@ create table if not exists ${names.events} (
   autovacuum_vacuum_insert_scale_factor = 0.2,
   autovacuum_vacuum_cost_delay = 0
 );
-${indexesOf(names)
+${claimIndexes(names)
   .map(({ sql }) => `create index if not exists ${sql};`)
   .join('\n')}
 create table if not exists ${names.instances} (

@@ -34,7 +34,7 @@ select e.seq as seq, ${sizeOf('e.')} as size from ${names.events} e indexed by $
   const stale = `(e.locked_until is null or e.locked_until < :now)
     and (e.created_at <= :now - :olderThanMs or ${isNoTime('e.created_at')}) and not (${ACCEPTED})`
   // Two statements for one index, because SQLite cannot use the index for both conditions at once.
-  const timed = `${TIMED} and e.available_at <= :now`
+  const timed = `${TIMED} and e.available_at <= :now and e.status in (0, 2)`
   const misdated = `${TIMED} and ${isNoTime('e.available_at')} and e.status in (0, 2)`
   const unrouted = (from: string, where: string, order: string) => `
 with ${WITH_NAMES}
@@ -69,7 +69,7 @@ select e.seq, ${sizeBesidesPayload('e.')} from ${names.events} e indexed by ${fr
 select ${NOW} as now,
   coalesce((select seq from sqlite_sequence where name = '${names.table}'), 0) as high,
   (select available_at from ${names.events} indexed by ${index.timed}
-    where ${TIMED} and available_at > ${NOW} and available_at < ${NEVER} order by available_at limit 1) as due,
+    where ${TIMED} and available_at > ${NOW} and available_at < ${NEVER} and status in (0, 2) order by available_at limit 1) as due,
   (select 1 from ${names.events} indexed by ${index.ordered} where ${ORDERED} limit 1) as ordered`,
     unroutable: {
       fresh: unrouted(index.fresh, FRESH, 'e.seq'),

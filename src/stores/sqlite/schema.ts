@@ -25,7 +25,7 @@ export const TIMED =
 export const ORDERED = 'ordering_key is not null and (status in (0, 2) or halts)'
 /** Rows without a key that somebody works on, or has lost. */
 export const LEASED = 'ordering_key is null and locked_until is not null'
-export const DEAD = `status = 3 and available_at = ${NEVER}`
+export const DEAD = 'status = 3'
 const DONE = 'status = 1'
 
 /** The indexes by name, quoted. */

@@ -162,7 +162,7 @@ describe('diagnosis of PostgreSQL', () => {
     const { level, says, advice } = await findingOf(store, 'indexes')
     expect([level, says]).toEqual(['problem', 'Missing: outbox_event_fresh. Not valid: outbox_event_timed.'])
     await follow(pool, advice)
-    expect(await findingOf(store, 'indexes')).toMatchObject({ level: 'ok', says: '5 indexes, all valid.' })
+    expect(await findingOf(store, 'indexes')).toMatchObject({ level: 'ok', says: '6 indexes, all valid.' })
 
     await pool.query(`update pg_index set indisvalid = false where indexrelid = '"My\u001b[31m"'::regclass`)
     const odd = await findingOf(store, 'indexes')

@@ -3,6 +3,7 @@ import { expect, it } from 'vitest'
 import { createOutbox } from '../../../src/index.js'
 import { mysqlStore } from '../../../src/stores/mysql/index.js'
 import {
+  actsOnDeadForeignRows,
   type Columns,
   type ForeignTable,
   rejectsForeignRows,
@@ -54,6 +55,12 @@ onMysql('rows of other writers', () => {
     timeout: 60_000,
   }, async () => {
     await rejectsForeignRowsWithoutHandler(await newTable())
+  })
+
+  it('are counted, listed, shown, retried and discarded when they are dead', {
+    timeout: 60_000,
+  }, async () => {
+    await actsOnDeadForeignRows(await newTable())
   })
 
   it('are shown by everything that people look at', async () => {

@@ -6,7 +6,7 @@ import type { EventEnvelope } from '../../../src/index.js'
 import { mysqlStore } from '../../../src/stores/mysql/index.js'
 import { findMariadb } from '../../support/mariadb-server.js'
 import { isMariadb } from '../../support/mysql-flavor.js'
-import { cleanUp, freshUrl, newWorld, onMysql, poolOn, rowsOf } from './kit.js'
+import { cleanUp, freshUrl, newWorld, onMysql, outboxOn, poolOn, rowsOf } from './kit.js'
 
 /** As a person would, with the command-line client. */
 async function typed(url: string, sql: string): Promise<string> {
@@ -223,6 +223,74 @@ onMysql('migrations', () => {
       `call ${database}.shop_event_publish('x', '1', null, null, null, null, null, null, null, null, null)`,
     )
     expect(await store.list({})).toHaveLength(1)
+  })
+
+  it.each<[session: string, options: object, statement: string]>([
+    ['the charset latin1', { charset: 'LATIN1_SWEDISH_CI' }, 'do 0'],
+    ['SET NAMES latin1', {}, 'set names latin1'],
+    ['another collation', {}, `set names utf8mb4 collate utf8mb4_bin`],
+  ])('creates the same procedure on a session with %s', async (_, options, statement) => {
+    const url = await freshUrl()
+    const migrating = poolOn(url, { ...options, connectionLimit: 1 })
+    await migrating.query(statement)
+    const charsets = 'select @@character_set_client, @@character_set_connection, @@collation_connection'
+    const [before] = await migrating.query(charsets)
+    expect(await mysqlStore(migrating).migrate()).toEqual([1, 2, 3])
+    const [after] = await migrating.query(charsets)
+    expect(after).toEqual(before)
+
+    const pool = poolOn(url)
+    const world = { url, pool, outbox: outboxOn(pool) }
+    const created = `select character_set_client as charset, collation_connection as collation
+      from information_schema.routines where routine_schema = database() and routine_name = 'outbox_publish'`
+    expect(await rowsOf(world.pool, created)).toEqual([
+      { charset: 'utf8mb4', collation: 'utf8mb4_unicode_ci' },
+    ])
+    const call = 'call outbox_publish(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)'
+    const payload = '{"text": "\u00e4 \u{1f600}\u{10ffff} \u4e2d"}'
+    const metadata = JSON.stringify({ userId: 'user-\u{1f600}' })
+    const headers = JSON.stringify({ 'h\u{1f600}': 'v\u{1f600}' })
+    const names = [
+      't\u{1f600}',
+      payload,
+      'agg\u{1f600}',
+      'id\u00e4',
+      'e-\u{1f600}',
+      'k\u{1f600}',
+      'tenant\u{1f600}',
+    ]
+    await world.pool.query(call, [...names, 1, headers, metadata, 0])
+    await world.pool.query(call, ['plain', '1', null, null, null, null, null, null, null, null, null])
+    const refused = world.pool.query(call, [
+      't\u{1f600}',
+      '{',
+      null,
+      null,
+      null,
+      null,
+      null,
+      null,
+      null,
+      null,
+      null,
+    ])
+    await expect(refused).rejects.toThrow(/JSON/)
+    const handled = await handledOf(world)
+    const [plain, event] = ['plain', 't\u{1f600}'].map((type) =>
+      handled.find(({ eventType }) => eventType === type),
+    )
+    expect(event).toMatchObject({
+      eventType: 't\u{1f600}',
+      eventId: 'e-\u{1f600}',
+      aggregateType: 'agg\u{1f600}',
+      aggregateId: 'id\u00e4',
+      orderingKey: 'k\u{1f600}',
+      tenantId: 'tenant\u{1f600}',
+      metadata: JSON.parse(metadata),
+      payloadText: payload,
+    })
+    expect({ ...event?.headers }).toEqual(JSON.parse(headers))
+    expect(plain?.eventId).toMatch(/^[0-9a-f-]{36}$/)
   })
 
   it('a bad option is refused by name', async () => {

@@ -2,6 +2,7 @@ import { describe, expect, it, onTestFinished } from 'vitest'
 import { createOutbox } from '../../../src/index.js'
 import { sqliteStore } from '../../../src/stores/sqlite/index.js'
 import {
+  actsOnDeadForeignRows,
   type Columns,
   type ForeignTable,
   rejectsForeignRows,
@@ -50,6 +51,12 @@ describe.each(sqliteDrivers())('SQLite by $name: rows of other writers', ({ open
     timeout: 60_000,
   }, async () => {
     await rejectsForeignRowsWithoutHandler(newTable())
+  })
+
+  it('are counted, listed, shown, retried and discarded when they are dead', {
+    timeout: 60_000,
+  }, async () => {
+    await actsOnDeadForeignRows(newTable())
   })
 
   it('are shown by everything that people look at', async () => {

@@ -3,6 +3,7 @@ import { createOutbox } from '../../../src/index.js'
 import { postgresStore } from '../../../src/stores/postgres/index.js'
 import { freshDatabase } from '../../support/database.js'
 import {
+  actsOnDeadForeignRows,
   type Columns,
   type ForeignTable,
   rejectsForeignRows,
@@ -64,6 +65,14 @@ describe.each(Object.entries(servers))('rows of other writers (%s PostgreSQL)', 
     { timeout: 60_000 },
     async () => {
       await rejectsForeignRowsWithoutHandler(await newTable())
+    },
+  )
+
+  it.skipIf(server === null)(
+    'are counted, listed, shown, retried and discarded when they are dead',
+    { timeout: 60_000 },
+    async () => {
+      await actsOnDeadForeignRows(await newTable())
     },
   )
 

@@ -262,7 +262,7 @@ export class Model {
   }
 
   #add(registration: Registration): void {
-    this.#dispatcher.register(registration)
+    this.#dispatcher.register([registration])
     const { room } = this.#plan
     if (registration.lane && room !== null) registration.lane.room.most = room
   }
