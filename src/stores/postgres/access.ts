@@ -39,6 +39,14 @@ export async function checkRowSecurity(query: Query, names: Names): Promise<void
   if (hidden.length > 0) throw rowSecurity(hidden.map(({ table }) => table))
 }
 
+/** Throws when row level security hides the list of applied migrations. All of them would seem to be missing. */
+export async function checkSeesMigrations(query: Query, names: Names): Promise<void> {
+  const active = await rowSecurityOf(query, names, 'handling')
+  if (!active.some(({ table }) => table === names.migrations)) return
+  const hidden = active.filter(({ table, isAllowed }) => !isAllowed || table === names.migrations)
+  throw rowSecurity(hidden.map(({ table }) => table))
+}
+
 /** The objects that exist and on which the user lacks privileges, with those privileges only. */
 export async function missingRights(query: Query, names: Names, purpose: Purpose): Promise<readonly Right[]> {
   const needed = neededRights(names, purpose)
