@@ -367,6 +367,44 @@ describe.each([
     expect((await refusal(() => outbox.drain())).code).toBe('ROW_SECURITY')
   })
 
+  it('health() and doctor report row level security that is switched on while the outbox runs', async () => {
+    const world = await open()
+    await world.migrate()
+    await world.owner(grantAll(world.role))
+    const outbox = await world.outbox()
+    await outbox.start()
+    const problems = async () => (await outbox.health()).problems
+    expect(await problems()).toEqual([])
+    const change = async (sql: string) => {
+      await world.owner(sql)
+      // The one session of PGlite is the user's again.
+      if (_driver === 'PGlite') await pglite.exec(`set role ${world.role}`)
+    }
+    await change('alter table outbox_event enable row level security')
+    const message = 'row level security of "outbox_event" hides rows, because no policy allows them'
+    expect(await problems()).toEqual([{ code: 'ROWS_HIDDEN', message }])
+    expect(await finding(outbox, 'row security')).toMatch(/^problem: Row level security of "outbox_event"/)
+    for (const policy of [
+      `create policy tenant on outbox_event to ${world.role} using (tenant_id = 'a')`,
+      `create policy tenant on outbox_event using (true) with check (tenant_id = 'a')`,
+      `create policy wide on outbox_event using (true);
+       create policy tenant on outbox_event as restrictive for update using (tenant_id = 'a')`,
+    ]) {
+      await change(policy)
+      expect(await problems()).toEqual([
+        {
+          code: 'ROWS_HIDDEN',
+          message: 'policies of "outbox_event" have conditions, and hidden events are never handled',
+        },
+      ])
+      expect(await finding(outbox, 'row security')).toMatch(/^warning: Row level security applies to/)
+      await change('drop policy tenant on outbox_event; drop policy if exists wide on outbox_event')
+    }
+    await change(`create policy aftercommit on outbox_event to ${world.role} using (true) with check (true);
+      create policy more on outbox_event as permissive using (tenant_id = 'a')`)
+    expect(await outbox.health()).toMatchObject({ ok: true, problems: [] })
+  })
+
   it('row level security that does not apply to the user is no reason to refuse', async () => {
     const world = await open()
     await world.migrate()
