@@ -29,6 +29,8 @@ export interface ForeignTable {
   readonly store: EventStore
   /** Rejects when the database refuses the row. */
   insert(columns: Columns): Promise<unknown>
+  /** Runs SQL with its values written out, as a person would type it. */
+  run(sql: string): Promise<unknown>
   /** In the order of `seq`. */
   rows(): Promise<readonly StoredRow[]>
 }
@@ -474,6 +476,42 @@ function expectHealthy(
       const times = seen.filter((one) => one.id === id && one.by === by).length
       expect([id, by, times]).toEqual([id, by, by === 'handler' ? 1 + failures : 1])
     }
+  }
+}
+
+/** What docs/table-contract.md says of rows that are valid, but not what their writer may have meant. */
+export async function readsOddRowsAsDocumented(table: ForeignTable): Promise<void> {
+  const { outbox } = consumerOf(table.store)
+  await outbox.migrate()
+  const odd: Readonly<Record<string, readonly [column: string, value: string]>> = {
+    'unknown field': ['metadata', `'{"userId": "u-1", "shoeSize": {"eu": 42}}'`],
+    'JSON null': ['metadata', `'null'`],
+    'SQL NULL': ['metadata', 'null'],
+    fraction: ['version', '1.5'],
+    'whole fraction': ['version', '2.0'],
+  }
+  for (const [id, [column, value]] of Object.entries(odd)) {
+    await table.run(
+      `insert into outbox_event (event_id, event_type, payload, ${column}) values ('${id}', 'odd', '1', ${value})`,
+    )
+  }
+  const handled = new Map<string, EventEnvelope>()
+  outbox.on('odd', 'keep', (event) => void handled.set(event.eventId, event))
+  await outbox.drain()
+  expect({ ...handled.get('unknown field')?.metadata }).toEqual({ userId: 'u-1' })
+  expect({ ...handled.get('JSON null')?.metadata }).toEqual({})
+  expect({ ...handled.get('SQL NULL')?.metadata }).toEqual({})
+  expect(handled.get('whole fraction')?.version).toBe(2)
+  const fraction = (await table.rows()).find(({ eventId }) => eventId === 'fraction')
+  if (table.dialect === 'sqlite') {
+    expect(handled.has('fraction')).toBe(false)
+    expect(fraction).toMatchObject({
+      status: 3,
+      lastError: expect.stringContaining('an integer of at least 1'),
+    })
+  } else {
+    expect(handled.get('fraction')?.version).toBe(2)
+    expect(fraction?.status).toBe(1)
   }
 }
 

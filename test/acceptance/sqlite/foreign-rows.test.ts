@@ -4,6 +4,7 @@ import { sqliteStore } from '../../../src/stores/sqlite/index.js'
 import {
   type Columns,
   type ForeignTable,
+  readsOddRowsAsDocumented,
   rejectsForeignRows,
   rejectsForeignRowsWithoutHandler,
   type StoredRow,
@@ -36,6 +37,7 @@ describe.each(sqliteDrivers())('SQLite by $name: rows of other writers', ({ open
           Object.values(columns).map((value) => (value instanceof Uint8Array ? Buffer.from(value) : value)),
         )
       },
+      run: async (sql) => run(sql),
       rows: async () => db.prepare(rows).all() as readonly StoredRow[],
     }
   }
@@ -50,6 +52,10 @@ describe.each(sqliteDrivers())('SQLite by $name: rows of other writers', ({ open
     timeout: 60_000,
   }, async () => {
     await rejectsForeignRowsWithoutHandler(newTable())
+  })
+
+  it('are read as documented when their metadata or version are unusual', async () => {
+    await readsOddRowsAsDocumented(newTable())
   })
 
   it('are shown by everything that people look at', async () => {

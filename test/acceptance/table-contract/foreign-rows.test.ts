@@ -5,6 +5,7 @@ import { freshDatabase } from '../../support/database.js'
 import {
   type Columns,
   type ForeignTable,
+  readsOddRowsAsDocumented,
   rejectsForeignRows,
   rejectsForeignRowsWithoutHandler,
   showsForeignRows,
@@ -42,6 +43,7 @@ describe.each(Object.entries(servers))('rows of other writers (%s PostgreSQL)', 
       dialect: 'postgres',
       store: postgresStore(pool) as ForeignTable['store'],
       insert,
+      run: (sql) => pool.query(sql),
       rows: async () =>
         (
           await pool.query(
@@ -64,6 +66,13 @@ describe.each(Object.entries(servers))('rows of other writers (%s PostgreSQL)', 
     { timeout: 60_000 },
     async () => {
       await rejectsForeignRowsWithoutHandler(await newTable())
+    },
+  )
+
+  it.skipIf(server === null)(
+    'are read as documented when their metadata or version are unusual',
+    async () => {
+      await readsOddRowsAsDocumented(await newTable())
     },
   )
 
