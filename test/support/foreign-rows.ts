@@ -479,7 +479,7 @@ function expectHealthy(
   }
 }
 
-/** What docs/table-contract.md says of rows that are valid, but not what their writer may have meant. */
+/** Checks the sentences of docs/table-contract.md about rows that a worker may read in an unexpected way. */
 export async function readsOddRowsAsDocumented(table: ForeignTable): Promise<void> {
   const { outbox } = consumerOf(table.store)
   await outbox.migrate()

@@ -448,7 +448,7 @@ describe('rights in PostgreSQL', () => {
     expect(message).toMatch(/^Only the owner of "outbox_event", .*"outbox_publish" may migrate the outbox/)
   })
 
-  it('the owner of tables with FORCE ROW LEVEL SECURITY is told so, and a superuser is not', async () => {
+  it('FORCE ROW LEVEL SECURITY refuses the owner of the tables, and not a superuser', async () => {
     const world = await onPg()
     const superuser = `super_${randomBytes(4).toString('hex')}`
     await world.migrate()
@@ -504,7 +504,7 @@ describe('rights in PostgreSQL', () => {
     await outbox.stop()
   })
 
-  it('outbox_publish works for a role with INSERT and the sequence only, whoever owns the function', async () => {
+  it('outbox_publish of another owner works for a role with INSERT and the sequence only', async () => {
     const world = await onPg()
     await world.migrate()
     await world.owner(`grant insert on outbox_event to ${world.role};

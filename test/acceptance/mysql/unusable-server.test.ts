@@ -10,7 +10,7 @@ import { cleanUp, freshUrl, OrderPlaced, onMysql, outboxOn, poolOn } from './kit
 /** Time in which a call must have failed that can never succeed. The wait for the migration lock takes a minute. */
 const AT_ONCE_MS = 15_000
 
-/** Code and message with which each call is refused. All calls are made one after the other. */
+/** Makes each call, and returns the code and the message of the error that refuses it. */
 async function refusals(
   url: string,
   options: PoolOptions = {},
