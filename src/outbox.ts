@@ -328,17 +328,29 @@ export class Outbox<Client = unknown> implements EventBus, AsyncDisposable {
 
   /** One cycle by hand: claims a batch of what is due, handles it, and returns how many events that were. */
   async poll(): Promise<number> {
-    return nameNested('poll()', () => this.#machinery.poll())
+    return this.#byHand('poll()', () => this.#machinery.poll())
   }
 
   /** Takes and handles one event; false when none was due. */
   async consumeOne(): Promise<boolean> {
-    return nameNested('consumeOne()', async () => (await this.#machinery.poll(1)) > 0)
+    return this.#byHand('consumeOne()', async () => (await this.#machinery.poll(1)) > 0)
   }
 
   /** Until nothing that this instance can handle is due and its buffers are empty. */
   async drain(): Promise<void> {
-    await nameNested('drain()', () => this.#machinery.drain())
+    await this.#byHand('drain()', () => this.#machinery.drain())
+  }
+
+  /**
+   * Runs a call that waits for handlers. Refuses the call inside an open transaction: a handler may need rows, a lock or a
+   * connection that this transaction holds until the call returns.
+   */
+  #byHand<T>(method: string, work: () => Promise<T>): Promise<T> {
+    if (this.#ambient()?.ended === false) {
+      const reason = 'it waits for handlers, and a handler may wait for this transaction to end'
+      return Promise.reject(new NestedTransactionError(reason, method))
+    }
+    return nameNested(method, work)
   }
 
   async stats(): Promise<OutboxStats> {

@@ -404,6 +404,8 @@ export interface EventStore<Client = unknown> {
   instances(seenWithinMs: number): Promise<readonly SeenInstance[]>
 
   stats(): Promise<StoreStats>
+  /** Says which tables hide rows from this user, or may hide them. Null if none does. Left out by stores that hide none. */
+  hiddenRows?(): Promise<string | null>
   overview(): Promise<StoreOverview>
   /** Looks for what makes an outbox slow or stops it, and says what to do. Also when the schema is missing or old. */
   diagnose(): Promise<readonly Finding[]>

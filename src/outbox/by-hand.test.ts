@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { stopped, turns, world } from '../../test/support/machinery-world.js'
+import { refusesToWaitForHandlers } from '../../test/support/outbox-calls.js'
 import { fixedDelay } from '../core/backoff.js'
 import { gate } from '../testing/store-conformance/fixtures.js'
 import { createTestOutbox } from '../testing/test-outbox.js'
@@ -28,6 +29,31 @@ describe('by hand', () => {
     await expect(outbox.drain()).rejects.toThrow('down')
     await expect(outbox.consumeOne()).rejects.toThrow('down')
     expect(clock.timerCount).toBe(0)
+  })
+
+  it('is refused in an open transaction, and works in a handler that a transaction of another outbox surrounds', async () => {
+    const { outbox } = world()
+    await refusesToWaitForHandlers(outbox as never)
+    const { outbox: inner } = world()
+    let handled = 0
+    inner.on('inner', 'count', () => void handled++)
+    await inner.enqueue({ type: 'inner' })
+    outbox.on('thing.happened', 'drain-other', () => outbox.transaction(() => inner.drain()))
+    await outbox.drain()
+    expect(handled).toBe(1)
+  })
+
+  it('works in the callbacks of a transaction that has ended', async () => {
+    const { outbox } = world()
+    let handled = 0
+    outbox.on('a', 'count', () => void handled++)
+    const drained = gate()
+    await outbox.transaction(async (tx) => {
+      tx.afterCommit(() => outbox.drain().then(drained.open))
+      await tx.publish({ type: 'a' })
+    })
+    await drained.opened
+    expect(handled).toBe(1)
   })
 
   it('renews leases of long handlers', async () => {

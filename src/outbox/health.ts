@@ -6,7 +6,7 @@ import { some } from '../diagnosis.js'
 import type { Janitor } from '../poller/janitor.js'
 import type { LeaseKeeper } from '../poller/lease-keeper.js'
 import type { Poller } from '../poller/poller.js'
-import type { StoreStats } from '../store.js'
+import type { EventStore, StoreStats } from '../store.js'
 
 /** What a health check shows. It never rejects because something is wrong. */
 export interface Health {
@@ -54,6 +54,7 @@ export const HEALTH_EFFECTS = {
   NOT_STARTED: 'ready',
   STOPPING: 'ready',
   STORE_UNREACHABLE: 'ready',
+  ROWS_HIDDEN: null,
   CLAIMS_LATE: null,
   HANDLERS_STUCK: null,
   HANDLERS_DIFFER: null,
@@ -84,7 +85,7 @@ export interface OutboxStats {
 }
 
 interface MonitorOptions {
-  readonly store: { stats(): Promise<StoreStats> }
+  readonly store: Pick<EventStore, 'stats' | 'hiddenRows'>
   readonly clock: Clock
   readonly pollIntervalMs: number
   state(): 'started' | 'stopping' | 'stopped'
@@ -106,6 +107,7 @@ export class HealthMonitor {
   readonly #options: MonitorOptions
   /** However many ask: a store that does not answer is not asked again meanwhile. */
   #asking: Promise<StoreStats> | null = null
+  #askingForHidden: Promise<string | null> | null = null
 
   constructor(options: MonitorOptions) {
     this.#options = options
@@ -119,14 +121,17 @@ export class HealthMonitor {
     const problems: HealthProblem[] = []
     const add = (code: HealthCode, message: string) => void problems.push({ code, message })
     const { state, keeper, janitor } = this.#options
-    const [stats, unhandled] = await Promise.all([
+    const [stats, unhandled, hidden] = await Promise.all([
       this.#stats(timeoutMs).catch((error: unknown) => {
         add('STORE_UNREACHABLE', `the store does not answer: ${reasonOf(error)}`)
         return null
       }),
       // Without a new answer, the last one counts.
       this.#inTime(janitor.unhandled.look(), timeoutMs).catch(() => janitor.unhandled.types),
+      // A store that cannot answer this does not answer `stats()` either.
+      this.#inTime(this.#hiddenRows(), timeoutMs).catch(() => null),
     ])
+    if (hidden !== null) add('ROWS_HIDDEN', hidden)
     const lastClaimAgoMs = this.#lookAtPoller(add)
     const { concurrency, dispatcher } = this.#options
     const { liveWorkers } = dispatcher
@@ -180,6 +185,15 @@ export class HealthMonitor {
     const still = poller.turnedAt === null ? 0 : Math.round(now - poller.turnedAt)
     if (still > after(STALLED)) add('POLLER_STALLED', `the poller has not moved for ${still} ms`)
     return ago
+  }
+
+  #hiddenRows(): Promise<string | null> {
+    this.#askingForHidden ??= (async () => (await this.#options.store.hiddenRows?.()) ?? null)().finally(
+      () => {
+        this.#askingForHidden = null
+      },
+    )
+    return this.#askingForHidden
   }
 
   async #stats(timeoutMs: number): Promise<StoreStats> {

@@ -30,6 +30,8 @@ export interface ForeignTable {
   readonly store: EventStore
   /** Rejects when the database refuses the row. */
   insert(columns: Columns): Promise<unknown>
+  /** Runs SQL with its values written out, as a person would type it. */
+  run(sql: string): Promise<unknown>
   /** In the order of `seq`. */
   rows(): Promise<readonly StoredRow[]>
 }
@@ -144,6 +146,8 @@ export const FOREIGN: Readonly<Record<string, readonly ForeignValue[]>> = {
     { value: '', reason: /they must be an? (plain )?object of strings/, on: SQL_TEXTS },
     { value: bytes(0x7b, 0x7d), reason: /header/, on: ['sqlite'] },
     { value: 'null' },
+    { value: '{"a": "x"}\u0000', reason: /they must be an? (plain )?object of strings/, on: ['mysql'] },
+    { value: '{"a": "x"} x', reason: /they must be an? (plain )?object of strings/, on: SQL_TEXTS },
     { value: '{}' },
     { value: '{"__proto__": "x", "constructor": "y"}' },
   ],
@@ -163,6 +167,8 @@ export const FOREIGN: Readonly<Record<string, readonly ForeignValue[]>> = {
     { value: '[]', reason: /it must be an object/ },
     { value: '5', reason: /it must be an object/ },
     { value: '{', reason: /it must be an object/, on: SQL_TEXTS },
+    { value: '{"userId": "u"}\u0000', reason: /it must be an object/, on: ['mysql'] },
+    { value: '{"userId": "u"} x', reason: /it must be an object/, on: SQL_TEXTS },
     { value: 'null' },
     { value: '{"correlationId": null, "userId": "u"}' },
     { value: '{"of another program": {"deep": [1]}}' },
@@ -180,6 +186,9 @@ export const FOREIGN: Readonly<Record<string, readonly ForeignValue[]>> = {
     { value: '{oops', reason: /not valid JSON/, on: SQL_TEXTS },
     { value: '', reason: /not valid JSON/, on: SQL_TEXTS },
     { value: 'NaN', reason: /not valid JSON/, on: SQL_TEXTS },
+    { value: '{"a": 1}\u0000', reason: /not valid JSON/, on: ['mysql'] },
+    { value: '{"a": 1}\u0000x', reason: /not valid JSON/, on: ['mysql'] },
+    { value: '{"a": 1} x', reason: /not valid JSON/, on: SQL_TEXTS },
     { value: bytes(0x31), reason: /payload/, on: ['sqlite'] },
     { value: nested(100) },
     { value: JSON.stringify({ '[[[': `${'['.repeat(300)} 1e400 \\" \\`, n: [-0.5, 1e300, 0.1] }) },
@@ -468,6 +477,42 @@ function expectHealthy(
       const times = seen.filter((one) => one.id === id && one.by === by).length
       expect([id, by, times]).toEqual([id, by, by === 'handler' ? 1 + failures : 1])
     }
+  }
+}
+
+/** Checks the sentences of docs/table-contract.md about rows that a worker may read in an unexpected way. */
+export async function readsOddRowsAsDocumented(table: ForeignTable): Promise<void> {
+  const { outbox } = consumerOf(table.store)
+  await outbox.migrate()
+  const odd: Readonly<Record<string, readonly [column: string, value: string]>> = {
+    'unknown field': ['metadata', `'{"userId": "u-1", "shoeSize": {"eu": 42}}'`],
+    'JSON null': ['metadata', `'null'`],
+    'SQL NULL': ['metadata', 'null'],
+    fraction: ['version', '1.5'],
+    'whole fraction': ['version', '2.0'],
+  }
+  for (const [id, [column, value]] of Object.entries(odd)) {
+    await table.run(
+      `insert into outbox_event (event_id, event_type, payload, ${column}) values ('${id}', 'odd', '1', ${value})`,
+    )
+  }
+  const handled = new Map<string, EventEnvelope>()
+  outbox.on('odd', 'keep', (event) => void handled.set(event.eventId, event))
+  await outbox.drain()
+  expect({ ...handled.get('unknown field')?.metadata }).toEqual({ userId: 'u-1' })
+  expect({ ...handled.get('JSON null')?.metadata }).toEqual({})
+  expect({ ...handled.get('SQL NULL')?.metadata }).toEqual({})
+  expect(handled.get('whole fraction')?.version).toBe(2)
+  const fraction = (await table.rows()).find(({ eventId }) => eventId === 'fraction')
+  if (table.dialect === 'sqlite') {
+    expect(handled.has('fraction')).toBe(false)
+    expect(fraction).toMatchObject({
+      status: 3,
+      lastError: expect.stringContaining('an integer of at least 1'),
+    })
+  } else {
+    expect(handled.get('fraction')?.version).toBe(2)
+    expect(fraction?.status).toBe(1)
   }
 }
 

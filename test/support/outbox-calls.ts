@@ -1,3 +1,4 @@
+import { expect } from 'vitest'
 import { processedEvents } from '../../src/inbox/index.js'
 import type { Outbox, Transaction } from '../../src/index.js'
 import { InMemoryEventBus } from '../../src/testing/index.js'
@@ -16,9 +17,6 @@ export const NEEDS_A_SESSION: Readonly<Record<string, Call>> = {
   resume: (outbox) => outbox.resume(),
   paused: (outbox) => outbox.paused(),
   enqueue: (outbox) => outbox.enqueue(event()),
-  poll: (outbox) => outbox.poll(),
-  consumeOne: (outbox) => outbox.consumeOne(),
-  drain: (outbox) => outbox.drain(),
   stats: (outbox) => outbox.stats(),
   'deadLetters.list': (outbox) => outbox.deadLetters.list(),
   'deadLetters.counts': (outbox) => outbox.deadLetters.counts(),
@@ -28,6 +26,13 @@ export const NEEDS_A_SESSION: Readonly<Record<string, Call>> = {
   'processedEvents().contains': (outbox) =>
     processedEvents(outbox).contains({ handler: 'h', eventId: 'e-1' }),
   'processedEvents().deleteBefore': (outbox) => processedEvents(outbox).deleteBefore(new Date()),
+}
+
+/** Calls that wait for handlers. They are refused in every open transaction, however many sessions are free. */
+export const WAITS_FOR_HANDLERS: Readonly<Record<string, Call>> = {
+  poll: (outbox) => outbox.poll(),
+  consumeOne: (outbox) => outbox.consumeOne(),
+  drain: (outbox) => outbox.drain(),
 }
 
 /** Calls that work in an open transaction, on its session or without any. */
@@ -58,4 +63,24 @@ export async function inside(outbox: Outbox<never>, call: Call): Promise<unknown
   const record = await outbox.deadLetters.show('afterwards')
   if (record?.status !== 'NEW') throw new Error('the transaction has lost its event')
   return result
+}
+
+/** Checks that each call that waits for handlers is refused in an open transaction, which stays usable. */
+export async function refusesToWaitForHandlers(outbox: Outbox<never>): Promise<void> {
+  const calls = Object.entries(WAITS_FOR_HANDLERS)
+  const errors = new Map<string, unknown>()
+  const result = await inside(outbox, async (_outbox, tx) => {
+    for (const [name, call] of calls) {
+      errors.set(name, await Promise.resolve(call(outbox, tx)).catch((error) => error))
+      const nested = tx.transaction(async (inner) => call(outbox, inner))
+      errors.set(`${name} in a savepoint`, await nested.catch((error) => error))
+    }
+  })
+  expect(result).toBeUndefined()
+  for (const [name] of calls) {
+    const message = `${name}() cannot run inside the open transaction: it waits for handlers, and a handler may wait for this transaction to end. Call ${name}() before the transaction begins or after its commit.`
+    const refused = { name: 'NestedTransactionError', code: 'NESTED_TRANSACTION', message }
+    expect(errors.get(name)).toMatchObject(refused)
+    expect(errors.get(`${name} in a savepoint`)).toMatchObject(refused)
+  }
 }

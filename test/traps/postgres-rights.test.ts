@@ -30,7 +30,9 @@ function outboxOn(store: unknown): Outbox<unknown> {
   return outbox as unknown as Outbox<unknown>
 }
 
-async function onServer(): Promise<Omit<World, 'outbox'> & { readonly theirs: string }> {
+async function onServer(): Promise<
+  Omit<World, 'outbox'> & { readonly url: string; readonly theirs: string }
+> {
   const url = await emptyDatabase()
   const role = newRole()
   const pool = poolOn(url, { max: 2 })
@@ -40,6 +42,7 @@ async function onServer(): Promise<Omit<World, 'outbox'> & { readonly theirs: st
   theirs.username = role
   return {
     role,
+    url,
     theirs: theirs.href,
     owner: (sql) => pool.query(sql),
     migrate: (options) => createOutbox({ store: postgresStore(pool, options) }).migrate(),
@@ -319,6 +322,39 @@ describe.each([
     )
   })
 
+  it('row level security of all tables is reported as such, and not as missing tables', async () => {
+    const world = await open()
+    await world.migrate()
+    const tables = ['', '_instance', '_pause', '_inbox', '_range', '_migration'].map(
+      (end) => `outbox_event${end}`,
+    )
+    const protect = (table: string) =>
+      `alter table ${table} enable row level security; alter table ${table} force row level security;`
+    await world.owner(`${grantAll(world.role)}; ${tables.map(protect).join('')}`)
+    const outbox = await world.outbox()
+    const expected = {
+      code: 'ROW_SECURITY',
+      message: expect.stringMatching(
+        /^Row level security of "outbox_event", .*"outbox_event_migration" refuses/,
+      ),
+    }
+    for (const call of [() => outbox.start(), () => outbox.migrate(), () => outbox.drain()]) {
+      expect(await refusal(call)).toEqual(expected)
+    }
+    expect(await finding(outbox, 'schema')).toMatch(/^warning: Could not look: Row level security of/)
+    const { message } = await refusal(() => outbox.start())
+    for (const sql of message.match(/CREATE POLICY [^;]*;/g) ?? []) {
+      await world.owner(sql.replace('<role>', world.role))
+    }
+    const allowed = await world.outbox()
+    expect(await allowed.migrate()).toEqual([])
+    await allowed.start()
+    await allowed.enqueue(event)
+    await allowed.drain()
+    await allowed.stop()
+    expect((await allowed.stats()).done).toBe(1)
+  })
+
   it('row level security with policies for some commands is refused for the others', async () => {
     const world = await open()
     await world.migrate()
@@ -329,6 +365,44 @@ describe.each([
     await outbox.enqueue(event)
     expect((await refusal(() => outbox.start())).code).toBe('ROW_SECURITY')
     expect((await refusal(() => outbox.drain())).code).toBe('ROW_SECURITY')
+  })
+
+  it('health() and doctor report row level security that is switched on while the outbox runs', async () => {
+    const world = await open()
+    await world.migrate()
+    await world.owner(grantAll(world.role))
+    const outbox = await world.outbox()
+    await outbox.start()
+    const problems = async () => (await outbox.health()).problems
+    expect(await problems()).toEqual([])
+    const change = async (sql: string) => {
+      await world.owner(sql)
+      // The one session of PGlite is the user's again.
+      if (_driver === 'PGlite') await pglite.exec(`set role ${world.role}`)
+    }
+    await change('alter table outbox_event enable row level security')
+    const message = 'row level security of "outbox_event" hides rows, because no policy allows them'
+    expect(await problems()).toEqual([{ code: 'ROWS_HIDDEN', message }])
+    expect(await finding(outbox, 'row security')).toMatch(/^problem: Row level security of "outbox_event"/)
+    for (const policy of [
+      `create policy tenant on outbox_event to ${world.role} using (tenant_id = 'a')`,
+      `create policy tenant on outbox_event using (true) with check (tenant_id = 'a')`,
+      `create policy wide on outbox_event using (true);
+       create policy tenant on outbox_event as restrictive for update using (tenant_id = 'a')`,
+    ]) {
+      await change(policy)
+      expect(await problems()).toEqual([
+        {
+          code: 'ROWS_HIDDEN',
+          message: 'policies of "outbox_event" have conditions, and hidden events are never handled',
+        },
+      ])
+      expect(await finding(outbox, 'row security')).toMatch(/^warning: Row level security applies to/)
+      await change('drop policy tenant on outbox_event; drop policy if exists wide on outbox_event')
+    }
+    await change(`create policy aftercommit on outbox_event to ${world.role} using (true) with check (true);
+      create policy more on outbox_event as permissive using (tenant_id = 'a')`)
+    expect(await outbox.health()).toMatchObject({ ok: true, problems: [] })
   })
 
   it('row level security that does not apply to the user is no reason to refuse', async () => {
@@ -372,6 +446,74 @@ describe('rights in PostgreSQL', () => {
     const { code, message } = await refusal(async () => (await world.outbox()).migrate())
     expect(code).toBe('PERMISSION_DENIED')
     expect(message).toMatch(/^Only the owner of "outbox_event", .*"outbox_publish" may migrate the outbox/)
+  })
+
+  it('FORCE ROW LEVEL SECURITY refuses the owner of the tables, and not a superuser', async () => {
+    const world = await onPg()
+    const superuser = `super_${randomBytes(4).toString('hex')}`
+    await world.migrate()
+    await world.owner(`${grantAll(world.role)}; grant create on schema public to ${world.role};
+      create role ${superuser} login superuser`)
+    afterwards('drop the superuser', () => world.owner(`drop role ${superuser}`))
+    const tables = ['', '_instance', '_pause', '_inbox', '_range', '_migration'].map(
+      (end) => `outbox_event${end}`,
+    )
+    for (const table of tables) {
+      await world.owner(`alter table ${table} owner to ${world.role};
+        alter table ${table} enable row level security; alter table ${table} force row level security`)
+    }
+    const owned = await world.outbox()
+    for (const call of [() => owned.start(), () => owned.migrate(), () => owned.enqueue(event)]) {
+      expect((await refusal(call)).code).toBe('ROW_SECURITY')
+    }
+    const theirs = new URL(world.url)
+    theirs.username = superuser
+    const free = outboxOn(postgresStore(poolOn(theirs.href)))
+    expect(await free.migrate()).toEqual([])
+    await free.start()
+    await free.enqueue(event)
+    await free.drain()
+    expect(await finding(free, 'rights')).toBe('ok: The user has the rights of a worker.')
+    expect(await finding(free, 'row security')).toBe('ok: No policy hides rows from this user.')
+    await free.stop()
+  })
+
+  it('an upgrade by a superuser leaves tables that the application may not use, and start() says which', async () => {
+    const world = await onPg()
+    await world.owner(`grant create on schema public to ${world.role}`)
+    const first = await world.outbox()
+    await first.migrate()
+    await world.owner(`drop table outbox_event_range; drop sequence outbox_event_range_seq;
+      delete from outbox_event_migration where version > 2`)
+    expect(await world.migrate()).toEqual([3, 4])
+    const outbox = await world.outbox()
+    const { code, message } = await refusal(() => outbox.start())
+    expect([code, message.match(/GRANT [^;]*;/g)]).toEqual([
+      'PERMISSION_DENIED',
+      [
+        'GRANT SELECT, INSERT, UPDATE, DELETE ON "outbox_event_range" TO <role>;',
+        'GRANT USAGE ON SEQUENCE "outbox_event_range_seq" TO <role>;',
+      ],
+    ])
+    for (const sql of message.match(/GRANT [^;]*;/g) ?? []) {
+      await world.owner(sql.replace('<role>', world.role))
+    }
+    await outbox.start()
+    await outbox.enqueue(event)
+    await outbox.drain()
+    await outbox.stop()
+  })
+
+  it('outbox_publish of another owner works for a role with INSERT and the sequence only', async () => {
+    const world = await onPg()
+    await world.migrate()
+    await world.owner(`grant insert on outbox_event to ${world.role};
+      grant usage on sequence outbox_event_seq to ${world.role}`)
+    const theirs = await world.pool()
+    await theirs.query(`select outbox_publish('thing.happened', ordering_key => 'k')`)
+    await theirs.query(`select outbox_publish('thing.happened')`)
+    const { rows } = (await world.owner('select from outbox_event')) as { rows: unknown[] }
+    expect(rows).toHaveLength(2)
   })
 
   it('start() names the missing right to connect', async () => {

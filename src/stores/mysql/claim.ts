@@ -141,12 +141,35 @@ update ${events} set locked_by = ?, locked_until = ${NOW} + interval ? microseco
 
 export type ClaimStatements = ReturnType<typeof claimStatements>
 
+/** Fewest candidates of a claim, unless its limit is lower. */
+const FEWEST_CANDIDATES = 32
+
+/**
+ * Decides how many rows a claim looks at. InnoDB reads a large payload completely to tell its size. After a claim that its
+ * bytes have cut, the next claims look at fewer rows, because they would read the others in vain. On MySQL 9.7, a claim of one
+ * row of 1 MB looked at 200 such rows and read 207 MiB.
+ */
+export class CandidateLimit {
+  #most = Number.POSITIVE_INFINITY
+
+  of<Request extends { readonly limit: number }>(request: Request): Request {
+    return request.limit <= this.#most ? request : { ...request, limit: this.#most }
+  }
+
+  note(looked: number, taken: number): void {
+    if (taken < looked) this.#most = Math.max(FEWEST_CANDIDATES, 2 * taken)
+    else if (looked >= this.#most) this.#most *= 2
+  }
+}
+
 /** Rows whose lease ran out first, then those whose time has come (at most half, unless there is room), then new ones. */
 export async function claim(
   sql: ClaimStatements,
   connection: Connection,
-  request: ClaimRequest,
+  candidates: CandidateLimit,
+  given: ClaimRequest,
 ): Promise<ClaimResult> {
+  const request = candidates.of(given)
   const { fromSeq, limit } = request
   // While everything is paused nothing is looked at, however much waits.
   const idle = acceptsNothing(request.accept) || limit <= 0
@@ -157,6 +180,7 @@ export async function claim(
       const picked = cut(found, request.maxBytes)
       return { found, picked, rows: await lease(sql, query, picked, request, SOLO) }
     })
+    candidates.note(found.length, picked.length)
     const complete = found.length < limit && picked.length === found.length
     return { rows, highSeq: null, complete, nextSeq: behind(picked, fromSeq), nextDueMs: null }
   }
@@ -171,6 +195,7 @@ export async function claim(
   return connection.transaction(async (query) => {
     const { wanted, dueComplete } = await lockEverything(sql, query, request)
     const picked = cut(wanted, request.maxBytes)
+    candidates.note(wanted.length, picked.length)
     return {
       ...told,
       rows: await lease(sql, query, picked, request, request.suspects === 1 ? SOLO : SOME),

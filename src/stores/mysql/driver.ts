@@ -1,3 +1,4 @@
+import { AftercommitError } from '../../core/errors.js'
 import { originalMessageOf, redactDriverError } from '../../core/redact.js'
 import { read } from '../../core/unknown.js'
 
@@ -152,9 +153,9 @@ export function rolledEverythingBack(error: unknown, onTimeout: boolean): boolea
   return isServerError(error) && error.errno === 1020
 }
 
-/** No such table, or no such database. */
+/** No such table. */
 export function isMissing(error: unknown): boolean {
-  return isServerError(error) && (error.errno === 1146 || error.errno === 1049)
+  return isServerError(error) && error.errno === 1146
 }
 
 /** A victim of certification, or a server that takes no writes. Any other failure of a COMMIT leaves it open. */
@@ -170,10 +171,10 @@ const ANSWER_WITHIN_MS = 10_000
 export function answered<T>(
   answer: Promise<T>,
   withinMs = ANSWER_WITHIN_MS,
-  otherwise = `the database did not answer within ${withinMs} ms`,
+  late = () => new Error(`the database did not answer within ${withinMs} ms`),
 ): Promise<T> {
   return new Promise((resolve, reject) => {
-    const timer = setTimeout(() => reject(new Error(otherwise)), withinMs)
+    const timer = setTimeout(() => reject(late()), withinMs)
     timer.unref()
     answer.then(
       (value) => {
@@ -196,8 +197,12 @@ export function connectionOf(pool: CorePool, withinMs?: number): Promise<CoreCon
     )
   })
   if (withinMs === undefined) return connecting
-  const waited = `the pool gave no connection within ${withinMs} ms: all are taken, or the database does not answer`
-  return answered(connecting, withinMs, waited).catch((error) => {
+  const late = () =>
+    new AftercommitError(
+      'CONNECTION_TIMEOUT',
+      `the pool gave no connection within ${withinMs} ms: all are taken, or the database does not answer. Raise connectionLimit of the pool, or find out what holds its connections.`,
+    )
+  return answered(connecting, withinMs, late).catch((error) => {
     connecting.then(
       (late) => late.release?.(),
       () => {},

@@ -1,13 +1,20 @@
 import { AftercommitError, SettlementRejectedError, StoreNotMigratedError } from '../../core/errors.js'
 import { originalMessageOf } from '../../core/redact.js'
-import { isA } from '../../core/unknown.js'
-import { isMissing, isServerError } from './driver.js'
+import { isA, read } from '../../core/unknown.js'
+import { isLockTimeout, isMissing, isServerError } from './driver.js'
 import { serverErrorIn } from './hosted.js'
 import type { Names } from './names.js'
 import { isAccessDenied, type Right, rightsOf } from './rights.js'
 
 const NO_DATABASE_SELECTED = 1046
 const DATABASE_DENIED = 1044
+const UNKNOWN_DATABASE = 1049
+/** A wrong user or password, a host that is not allowed, and an account that is locked or whose password has expired. */
+const LOGIN_REFUSED = [1045, 1130, 1251, 1524, 1698, 1820, 1862, 3118, 4151]
+/** Limits of connections: of the server, and of the user. */
+const NO_CONNECTION_LEFT = [1040, 1203, 1226]
+/** `max_execution_time` of MySQL, and `max_statement_time` of MariaDB. */
+const TIME_LIMIT = [3024, 1969]
 const PACKET_TOO_LARGE = 1153
 /** A write under READ COMMITTED while the binary log has the format STATEMENT. */
 const BINARY_LOG_IMPOSSIBLE = 1665
@@ -24,14 +31,22 @@ const DDL = /\b(CREATE|ALTER|DROP|INDEX|REFERENCES)\b/
  * what to grant or to set. Any other error stays the same.
  */
 export function explained(error: unknown, names: Names): unknown {
+  if (isA(error, AftercommitError)) return error
+  if (read(error, 'code') === 'ETIMEDOUT' && read(error, 'syscall') === 'connect')
+    return connectTimeout(error)
   const reported = serverErrorIn(error)
-  if (isA(error, AftercommitError) || !isServerError(reported)) return error
+  if (!isServerError(reported)) return error
   const { errno } = reported
   const right = rightIn(originalMessageOf(reported), names)
   if (isMissing(reported)) return right ? new StoreNotMigratedError(`${right.name} does not exist`) : error
   if (isAccessDenied(reported)) return right ? denied([right], error) : error
   if (errno === DATABASE_DENIED) return databaseDenied(error)
   if (errno === NO_DATABASE_SELECTED) return noDatabase(error)
+  if (errno === UNKNOWN_DATABASE) return unknownDatabase(error)
+  if (LOGIN_REFUSED.includes(errno)) return loginRefused(error)
+  if (NO_CONNECTION_LEFT.includes(errno)) return noConnectionLeft(error)
+  if (TIME_LIMIT.includes(errno)) return timeLimit(error)
+  if (isLockTimeout(reported)) return lockTimeout(error)
   if (errno === PACKET_TOO_LARGE) return packetTooLarge(error)
   if (errno === BINARY_LOG_IMPOSSIBLE) return statementFormat(error)
   if (errno === TOO_BIG_SELECT) return tooBigSelect(error)
@@ -90,6 +105,64 @@ function noDatabase(cause: unknown): AftercommitError {
     'The connections of the pool have no default database. Name one in the options of the pool, or give the store the option database.',
     cause,
   )
+}
+
+function unknownDatabase(cause: unknown): AftercommitError {
+  return errorOf(
+    'NO_SCHEMA',
+    'The database does not exist. CREATE DATABASE <database>; or name another database in the options of the pool or of the store.',
+    cause,
+  )
+}
+
+function loginRefused(cause: unknown): AftercommitError {
+  return errorOf(
+    'LOGIN_REFUSED',
+    'The server refused the login of the database user. Check the name and the password in the options of the pool, the hosts from which the user may connect, and whether the account is locked or its password has expired.',
+    cause,
+  )
+}
+
+function noConnectionLeft(cause: unknown): AftercommitError {
+  return errorOf(
+    'TOO_MANY_CONNECTIONS',
+    'The server allows no more connections. Lower connectionLimit of the pools, or raise max_connections of the server or MAX_USER_CONNECTIONS of the user.',
+    cause,
+  )
+}
+
+function connectTimeout(cause: unknown): AftercommitError {
+  return errorOf(
+    'CONNECTION_TIMEOUT',
+    'The server did not accept a connection within connectTimeout of the pool. Check its host and port, and firewalls on the way, or raise connectTimeout.',
+    cause,
+  )
+}
+
+function timeLimit(cause: unknown): AftercommitError {
+  return errorOf(
+    'STATEMENT_TIMEOUT',
+    "The server ended a statement of the outbox because of max_execution_time (MySQL) or max_statement_time (MariaDB). Raise that limit for the pool's connections, or set it to 0.",
+    cause,
+  )
+}
+
+function lockTimeout(cause: unknown): AftercommitError {
+  return errorOf(
+    'LOCK_TIMEOUT',
+    'A statement of the outbox waited too long for a lock of another transaction. Try again, find the transaction with aftercommit doctor (long transactions), or raise innodb_lock_wait_timeout or, for locked tables, lock_wait_timeout.',
+    cause,
+  )
+}
+
+/** `isEnded`: the server ended the wait before its time. MariaDB then reports no error. */
+export function migrationLocked(isEnded: boolean): AftercommitError {
+  return isEnded
+    ? timeLimit(undefined)
+    : errorOf(
+        'MIGRATION_LOCKED',
+        'Another instance has been migrating for a minute. Wait until it has ended, or end its session on the server, and call migrate() again.',
+      )
 }
 
 function readOnly(cause: unknown): AftercommitError {

@@ -130,9 +130,12 @@ const WITHIN = `(?:[^][{}"]++|${ANY_STRING}|(?&c))*+`
 /** A member of a JSON object: its name, and its value unless that is an object or an array. */
 const PAIR = `(${ANY_STRING})${SPACE}:${SPACE}(?:(${ANY_STRING}|[^][{}",\\\\x20\\\\t\\\\n\\\\r]++)|(?<c>\\\\{${WITHIN}\\\\}|\\\\[${WITHIN}\\\\]))`
 
+/** `json_valid()` of MySQL 9.7 ends at a NUL character, whatever comes after it. NUL is never part of JSON text. */
+const hasNoNull = (text: string) => `instr(${text}, char(0)) = 0`
+
 /** Whether the text is a JSON object. Neither headers nor metadata are nested, so `json_valid()` comes first. */
 const isObject = (json: string) =>
-  `json_valid(${json}) and json_type(${json}) = 'OBJECT' ${perServer('', `and ${json} regexp '${JSON_TEXT}'`)}`
+  `json_valid(${json}) and json_type(${json}) = 'OBJECT' ${perServer(`and ${hasNoNull(json)}`, `and ${json} regexp '${JSON_TEXT}'`)}`
 
 /**
  * A table of the members of a JSON object. On MariaDB, `k` is the name and `v` the last value of that name. JSON functions of
@@ -266,11 +269,11 @@ function payloadProblem(refuse: ReturnType<typeof refusals>['payload'], exact: s
   return `case when octet_length(${CONTENT}) > ${MAX_PAYLOAD_BYTES} then ${text(refuse.large)}
       when ${perServer(`char_length(${CONTENT}) <= ${MOST_SCANNED} and`, '')} ${isTooDeep} then ${text(refuse.deep)}
       when char_length(${CONTENT}) > ${MOST_SCANNED}
-        then case when not (${perServer(`json_valid(${CONTENT})`, isJson)}) then ${text(refuse.noJson)} end
+        then case when not (${perServer(`json_valid(${CONTENT}) and ${hasNoNull(CONTENT)}`, isJson)}) then ${text(refuse.noJson)} end
       else (select coalesce(
           case when s regexp '${SUSPICIOUS}' then elt((select min(${numberProblem()}) from ${tokens}),
             ${text(refuse.number)}, ${text(refuse.long)}, ${text(refuse.digits)}) end,
-          case when not (${perServer(`json_valid(${withSmallZeros})`, isJson)}) then ${text(refuse.noJson)}
+          case when not (${perServer(`json_valid(${withSmallZeros}) and ${hasNoNull(CONTENT)}`, isJson)}) then ${text(refuse.noJson)}
             when ${hasEscapes} and ${CONTENT} regexp '${ESCAPED_NULL}' then ${text(refuse.unclean)}
             when s regexp '${NEGATIVE_ZERO}' then ${text(refuse.negativeZero)} end)
         from (select ${numbersOfShort} as s) numbers) end`

@@ -13,6 +13,7 @@ import {
   ROLLBACK,
   send,
 } from './driver.js'
+import { migrationLocked } from './errors.js'
 import type { Names } from './names.js'
 import { publishProcedure } from './procedure.js'
 
@@ -197,7 +198,7 @@ export async function migrate(pool: CorePool, names: Names): Promise<readonly nu
     // In one database of the server each name is locked by itself; the lock's own name holds 64 characters.
     const lock = `left(concat('aftercommit ', sha2(concat(coalesce(database(), ''), ?), 256)), 64)`
     const { rows } = await query(`select get_lock(${lock}, ${LOCK_WAIT_S})`, [names.events])
-    if (Number(rows[0]?.[0]) !== 1) throw new Error('another instance has been migrating for a minute')
+    if (Number(rows[0]?.[0]) !== 1) throw migrationLocked(rows[0]?.[0] === null)
     const missing = await pendingMigrations(query, names)
     // The application's mode may change the syntax (ORACLE of MariaDB), and a procedure keeps the mode it was created in.
     await query(`set @aftercommit_mode = @@session.sql_mode, session sql_mode = '${SQL_MODE}'`)

@@ -91,6 +91,7 @@ export class MysqlStore<Client> implements EventStore<Client> {
   readonly #database: string | undefined
   readonly #claims: Connection
   readonly #settles: Connection
+  readonly #candidates = new claiming.CandidateLimit()
   readonly #sql
   readonly #appends = new WeakMap<object, Promise<unknown>>()
   #opened = false
@@ -249,7 +250,7 @@ export class MysqlStore<Client> implements EventStore<Client> {
   }
 
   claim(request: ClaimRequest) {
-    return claiming.claim(this.#sql.claims, this.#claims, request)
+    return claiming.claim(this.#sql.claims, this.#claims, this.#candidates, request)
   }
 
   claimOrdered(request: OrderedClaimRequest) {

@@ -39,6 +39,14 @@ export async function checkRowSecurity(query: Query, names: Names): Promise<void
   if (hidden.length > 0) throw rowSecurity(hidden.map(({ table }) => table))
 }
 
+/** Throws when row level security hides the list of applied migrations. All of them would seem to be missing. */
+export async function checkSeesMigrations(query: Query, names: Names): Promise<void> {
+  const active = await rowSecurityOf(query, names, 'handling')
+  if (!active.some(({ table }) => table === names.migrations)) return
+  const hidden = active.filter(({ table, isAllowed }) => !isAllowed || table === names.migrations)
+  throw rowSecurity(hidden.map(({ table }) => table))
+}
+
 /** The objects that exist and on which the user lacks privileges, with those privileges only. */
 export async function missingRights(query: Query, names: Names, purpose: Purpose): Promise<readonly Right[]> {
   const needed = neededRights(names, purpose)
@@ -81,6 +89,8 @@ interface RowSecurity {
   readonly table: string
   /** Whether a policy exists for every command that is needed. Which rows it allows is not known. */
   readonly isAllowed: boolean
+  /** Whether the policies allow every row, because they have no condition other than `true`. */
+  readonly allowsAll: boolean
 }
 
 /** The tables on which row level security applies to the user. */
@@ -95,19 +105,42 @@ export async function rowSecurityOf(
   const needs = tables.flatMap(({ name, privileges }, index) =>
     privileges.map((privilege) => `(${index}, to_regclass('${name}'), '${COMMANDS[privilege]}')`),
   )
+  const isTrue = (expression: string) => `coalesce(pg_get_expr(${expression}, p.polrelid), 'true') = 'true'`
   const rows = await query(
     statement(`
-select n, bool_and(exists (
-    select from pg_policy p where p.polrelid = v.object and p.polpermissive and p.polcmd in (v.command, '*')
-      and (p.polroles = '{0}' or exists (select from unnest(p.polroles) r where pg_has_role(r, 'USAGE')))))::int
-  from (values ${needs.join(', ')}) v (n, object, command)
+select n, bool_and(p.permissive > 0)::int, bool_and(p.allowing > 0 and p.restricting = 0)::int
+  from (values ${needs.join(', ')}) v (n, object, command) cross join lateral (
+    select count(*) filter (where p.polpermissive) as permissive,
+      count(*) filter (where p.polpermissive and p.is_true) as allowing,
+      count(*) filter (where not p.polpermissive and not p.is_true) as restricting
+      from (select *, ${isTrue('p.polqual')} and ${isTrue('p.polwithcheck')} as is_true from pg_policy p) p
+     where p.polrelid = v.object and p.polcmd in (v.command, '*')
+       and (p.polroles = '{0}' or exists (select from unnest(p.polroles) r where pg_has_role(r, 'USAGE')))) p
  where row_security_active(v.object::oid) group by n order by n`),
     [],
   )
-  return rows.map(([n, isAllowed]) => ({
+  return rows.map(([n, isAllowed, allowsAll]) => ({
     table: tables[Number(n)]?.name ?? '',
     isAllowed: Number(isAllowed) === 1,
+    allowsAll: Number(allowsAll) === 1,
   }))
+}
+
+/** Says which tables hide rows from a worker by row level security, or may hide them. Null if none does. */
+export async function hiddenRows(query: Query, names: Names): Promise<string | null> {
+  const active = await rowSecurityOf(query, names, 'handling')
+  const hidden = active.filter(({ isAllowed }) => !isAllowed)
+  const limited = active.filter(({ isAllowed, allowsAll }) => isAllowed && !allowsAll)
+  const list = (tables: readonly RowSecurity[]) => tables.map(({ table }) => table).join(', ')
+  const parts = [
+    hidden.length > 0
+      ? `row level security of ${list(hidden)} hides rows, because no policy allows them`
+      : '',
+    limited.length > 0
+      ? `policies of ${list(limited)} have conditions, and hidden events are never handled`
+      : '',
+  ]
+  return parts.filter(Boolean).join('; ') || null
 }
 
 /** Throws when the tables cannot be found because there is no schema to look into. */

@@ -1,6 +1,6 @@
 import { MAX_PAYLOAD_BYTES } from '../../core/payload-limits.js'
 import type { Migration } from '../../store.js'
-import { checkMayMigrate } from './access.js'
+import { checkMayMigrate, checkSeesMigrations } from './access.js'
 import { type PostgresDriver, type Query, statement } from './driver.js'
 import { functions } from './functions.js'
 import type { Names } from './names.js'
@@ -273,9 +273,9 @@ export async function migrate<Client>(
 
 /** What migrate() would apply; all of them when nothing is there yet. */
 export async function pendingMigrations(query: Query, names: Names): Promise<readonly Migration[]> {
-  const rows = (await isThere(query, names.migrations))
-    ? await query(statement(`select version from ${names.migrations}`), [])
-    : []
+  const isListed = await isThere(query, names.migrations)
+  const rows = isListed ? await query(statement(`select version from ${names.migrations}`), []) : []
+  if (isListed && rows.length === 0) await checkSeesMigrations(query, names)
   const applied = new Set(rows.map((row) => Number(row[0])))
   return migrationsFor(names).filter(({ version }) => !applied.has(version))
 }

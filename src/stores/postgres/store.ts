@@ -29,7 +29,7 @@ import type {
   UnroutableRequest,
 } from '../../store.js'
 import { HostedClient, type LateAppend, type TransactionSession } from '../../transaction.js'
-import { checkEncoding, checkRights, checkRowSecurity, checkSchema } from './access.js'
+import { checkEncoding, checkRights, checkRowSecurity, checkSchema, hiddenRows } from './access.js'
 import * as appending from './append.js'
 import * as claiming from './claim.js'
 import { behindPooler, Connection } from './connections.js'
@@ -326,6 +326,10 @@ export class PostgresStore<Client> implements EventStore<Client> {
 
   async stats() {
     return inspecting.stats(this.#sql.inspect(await this.#isRanged()), this.#settle)
+  }
+
+  hiddenRows(): Promise<string | null> {
+    return hiddenRows(this.#settle, this.#names)
   }
 
   async list(filter: EventFilter) {

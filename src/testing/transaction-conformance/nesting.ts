@@ -78,6 +78,21 @@ export const nesting: Theme = {
       await h.onlyHot('one', 'two')
     })
 
+    test('calls that wait for handlers are refused inside of one, also in a nested one', async (h) => {
+      const { outbox } = h
+      const calls = [() => outbox.poll(), () => outbox.consumeOne(), () => outbox.drain()]
+      const areRefused = async () => {
+        for (const call of calls) await assert.rejects(call(), hasCode('NESTED_TRANSACTION'))
+      }
+      await h.start()
+      await h.transaction(async (_tx, scope) => {
+        await areRefused()
+        await scope.transaction(areRefused)
+        await h.publish('one')
+      })
+      await h.onlyHot('one')
+    })
+
     test('the handle of an open one is as good as the scope, also from elsewhere', async (h) => {
       await h.start()
       const asTx = (handle: object) => ({ tx: handle as Transaction })

@@ -6,6 +6,7 @@ import {
   actsOnDeadForeignRows,
   type Columns,
   type ForeignTable,
+  readsOddRowsAsDocumented,
   rejectsForeignRows,
   rejectsForeignRowsWithoutHandler,
   type StoredRow,
@@ -40,6 +41,7 @@ async function newTable(): Promise<ForeignTable> {
     dialect: 'mysql',
     store: mysqlStore(pool) as ForeignTable['store'],
     insert,
+    run: (sql) => pool.query(sql),
     rows: async () => (await rowsOf(pool, sql)) as unknown as readonly StoredRow[],
   }
 }
@@ -61,6 +63,10 @@ onMysql('rows of other writers', () => {
     timeout: 60_000,
   }, async () => {
     await actsOnDeadForeignRows(await newTable())
+  })
+
+  it('are read as documented when their metadata or version are unusual', async () => {
+    await readsOddRowsAsDocumented(await newTable())
   })
 
   it('are shown by everything that people look at', async () => {

@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest'
 import { createOutbox, silentLogger } from '../../../src/index.js'
 import { mysqlStore } from '../../../src/stores/mysql/index.js'
-import { inside, NEEDS_A_SESSION } from '../../support/outbox-calls.js'
+import { inside, NEEDS_A_SESSION, refusesToWaitForHandlers } from '../../support/outbox-calls.js'
 import { freshUrl, onMysql, poolOn } from './kit.js'
 
 onMysql('a pool of one connection', () => {
@@ -16,6 +16,17 @@ onMysql('a pool of one connection', () => {
         `${name}() cannot run inside the open transaction: the pool has 1`,
       )
       await pool.query('delete from outbox_event')
+    }
+  })
+
+  it('refuses calls that wait for handlers in a transaction, also with free connections', async () => {
+    for (const connectionLimit of [1, 10]) {
+      const outbox = createOutbox({
+        store: mysqlStore(poolOn(await freshUrl(), { connectionLimit })),
+        logger: silentLogger,
+      })
+      await outbox.migrate()
+      await refusesToWaitForHandlers(outbox as never)
     }
   })
 })

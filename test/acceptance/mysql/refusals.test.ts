@@ -38,6 +38,22 @@ const ACCEPTED_TEXT = [
   ...['{"e": 1, "-": -1e-3}', '179e306'],
 ]
 
+/** Texts that may not stand behind a JSON value. Parsers written in C can take NUL for the end of the text. */
+const BEHIND_JSON = [
+  '\0',
+  '\0\0',
+  ' \0',
+  '\0 ',
+  '\0x',
+  '\0{"b": 2}',
+  'x',
+  ' {}',
+  '}',
+  '\u000b',
+  '\u00a0',
+  '\ufeff',
+]
+
 /** Parts of long payloads. MySQL ends a regular expression after a number of steps, which depends on the text. */
 const PARTS = [
   '1.1,',
@@ -108,6 +124,29 @@ onMysql('outbox_publish', () => {
       expect(refusalByPublish({ event_type: 'a', payload }), payload).toBeUndefined()
       await expect(call({ event_type: 'a', payload }), payload).resolves.toBeDefined()
     }
+  })
+
+  it('refuses text behind the end of JSON, also behind a NUL character', { timeout: 60_000 }, async () => {
+    const { pool } = await newWorld()
+    const call = callOn(pool)
+    const long = `[${'"abc",'.repeat(10_000)}1]`
+    for (const end of BEHIND_JSON) {
+      const refused: [SqlEvent, RegExp][] = [
+        ...['{"a": 1}', '1', 'null', '"a"', '[]', long].map((json): [SqlEvent, RegExp] => [
+          { event_type: 'a', payload: json + end },
+          /^Invalid payload at \$: the text is not valid JSON/,
+        ]),
+        ...['{"a": "x"}', '{}', 'null'].flatMap((json): [SqlEvent, RegExp][] => [
+          [{ event_type: 'a', headers: json + end }, /^Invalid headers of event "a": they must be an object/],
+          [{ event_type: 'a', metadata: json + end }, /^Invalid metadata: it must be an object/],
+        ]),
+      ]
+      for (const [event, message] of refused) {
+        const error = await call(event).catch((thrown) => thrown)
+        expect(quotedIn(error?.message ?? ''), JSON.stringify(event).slice(-80)).toMatch(message)
+      }
+    }
+    expect(await rowsOf(pool)).toEqual([])
   })
 
   it('delivers the last value of a key that comes twice', async () => {

@@ -169,16 +169,17 @@ onMysql("the caller's own transaction", () => {
       `insert into outbox_event (event_id, event_type, payload) values ('e-1500', 'other', '1')`,
     )
     const events = Array.from({ length: 2_000 }, (_, n) => ({ type: 'x', eventId: `e-${n}`, payload: n }))
+    const isLockTimeout = { code: 'LOCK_TIMEOUT', cause: { errno: 1205 } }
     const connection = await pool.getConnection()
     await connection.query('set innodb_lock_wait_timeout = 1')
     await connection.beginTransaction()
     await outbox.publish({ type: 'x', eventId: 'before', payload: 1 }, { tx: connection })
-    await expect(outbox.publishAll(events, { tx: connection })).rejects.toMatchObject({ errno: 1205 })
+    await expect(outbox.publishAll(events, { tx: connection })).rejects.toMatchObject(isLockTimeout)
     await connection.commit()
     const managed = outbox.transaction(async (tx) => {
       await tx.client.query('set innodb_lock_wait_timeout = 1')
       await tx.publish({ type: 'x', eventId: 'managed', payload: 1 })
-      await expect(tx.publishAll(events)).rejects.toMatchObject({ errno: 1205 })
+      await expect(tx.publishAll(events)).rejects.toMatchObject(isLockTimeout)
     })
     await managed
     await other.rollback()

@@ -11,7 +11,13 @@ import { postgresStore } from '../../../src/stores/postgres/index.js'
 import { namesOf } from '../../../src/stores/postgres/names.js'
 import { PostgresStore } from '../../../src/stores/postgres/store.js'
 import { recordLog } from '../../support/log-recorder.js'
-import { inside, NEEDS_A_SESSION, NEEDS_NO_SESSION } from '../../support/outbox-calls.js'
+import {
+  inside,
+  NEEDS_A_SESSION,
+  NEEDS_NO_SESSION,
+  refusesToWaitForHandlers,
+  WAITS_FOR_HANDLERS,
+} from '../../support/outbox-calls.js'
 import { afterwards, event, migratedDatabase, poolOn } from '../../support/trap-kit.js'
 import { gate } from '../../support/until.js'
 import { until } from '../../support/waiting.js'
@@ -42,7 +48,8 @@ describe('a transaction on PGlite', () => {
       ...Object.getOwnPropertyNames(OutboxClass.prototype),
       ...Object.getOwnPropertyNames(DeadLetters.prototype).map((name) => `deadLetters.${name}`),
     ].filter((name) => !name.endsWith('constructor'))
-    const tested = [...Object.keys(NEEDS_A_SESSION), ...Object.keys(NEEDS_NO_SESSION), ...STARTED_OR_NOT]
+    const groups = [NEEDS_A_SESSION, NEEDS_NO_SESSION, WAITS_FOR_HANDLERS]
+    const tested = [...groups.flatMap(Object.keys), ...STARTED_OR_NOT]
     expect(methods.filter((name) => !tested.includes(name))).toEqual([])
   })
 
@@ -63,6 +70,11 @@ describe('a transaction on PGlite', () => {
   it.each(Object.entries(NEEDS_NO_SESSION))('%s works', async (_name, call) => {
     const { outbox } = await pglite()
     expect(await inside(outbox as never, call)).not.toBeInstanceOf(Error)
+  })
+
+  it('refuses calls that wait for handlers', async () => {
+    const { outbox } = await pglite()
+    await refusesToWaitForHandlers(outbox as never)
   })
 
   it('refuses start(), and stop() once the outbox is started', async () => {
@@ -88,7 +100,8 @@ describe('a transaction on PGlite', () => {
       outbox.on('thing.happened', 'see', (one) => void handled.push(one.eventId))
       await outbox.start()
       await outbox.transaction(async (tx) => {
-        await expect((async () => NEEDS_A_SESSION[name]?.(outbox as never, tx))()).rejects.toMatchObject({
+        const call = { ...NEEDS_A_SESSION, ...WAITS_FOR_HANDLERS }[name]
+        await expect((async () => call?.(outbox as never, tx))()).rejects.toMatchObject({
           code: 'NESTED_TRANSACTION',
         })
         await tx.publish({ type: 'thing.happened', payload: 1, eventId: 'e' })
@@ -226,7 +239,15 @@ describe('a pool of one connection', () => {
     expect((await outbox.stats()).pending).toBe(1)
   })
 
-  it('of two connections lets every call through', async () => {
+  it.each([1, 2, 10])(
+    'refuses calls that wait for handlers in a transaction of a pool of %i',
+    async (max) => {
+      const pool = poolOn(await migratedDatabase(), { max })
+      await refusesToWaitForHandlers(createOutbox({ store: postgresStore(pool) }) as never)
+    },
+  )
+
+  it('of two connections lets every other call through', async () => {
     const pool = poolOn(await migratedDatabase(), { max: 2 })
     const outbox = createOutbox({ store: postgresStore(pool) })
     for (const call of Object.values(NEEDS_A_SESSION)) {

@@ -5,6 +5,7 @@ import {
   actsOnDeadForeignRows,
   type Columns,
   type ForeignTable,
+  readsOddRowsAsDocumented,
   rejectsForeignRows,
   rejectsForeignRowsWithoutHandler,
   type StoredRow,
@@ -37,6 +38,7 @@ describe.each(sqliteDrivers())('SQLite by $name: rows of other writers', ({ open
           Object.values(columns).map((value) => (value instanceof Uint8Array ? Buffer.from(value) : value)),
         )
       },
+      run: async (sql) => run(sql),
       rows: async () => db.prepare(rows).all() as readonly StoredRow[],
     }
   }
@@ -57,6 +59,10 @@ describe.each(sqliteDrivers())('SQLite by $name: rows of other writers', ({ open
     timeout: 60_000,
   }, async () => {
     await actsOnDeadForeignRows(newTable())
+  })
+
+  it('are read as documented when their metadata or version are unusual', async () => {
+    await readsOddRowsAsDocumented(newTable())
   })
 
   it('are shown by everything that people look at', async () => {

@@ -8,7 +8,12 @@ import {
   silentLogger,
 } from '../../../src/index.js'
 import { type SqliteDatabase, sqliteStore } from '../../../src/stores/sqlite/index.js'
-import { inside, NEEDS_A_SESSION, NEEDS_NO_SESSION } from '../../support/outbox-calls.js'
+import {
+  inside,
+  NEEDS_A_SESSION,
+  NEEDS_NO_SESSION,
+  refusesToWaitForHandlers,
+} from '../../support/outbox-calls.js'
 import { type SqliteDriver, sqliteDrivers, sqliteFolder } from '../../support/sqlite-drivers.js'
 import { turns, until } from '../../support/until.js'
 
@@ -210,6 +215,9 @@ describe.each(sqliteDrivers())('transactions by $name', (driver) => {
       )
     },
   )
+
+  it('calls that wait for handlers are refused in a transaction', () =>
+    refusesToWaitForHandlers(world.outbox as never))
 
   it('an id that is published again after its savepoint failed is handled once', async () => {
     const { outbox, handled } = world

@@ -6,6 +6,7 @@ import {
   actsOnDeadForeignRows,
   type Columns,
   type ForeignTable,
+  readsOddRowsAsDocumented,
   rejectsForeignRows,
   rejectsForeignRowsWithoutHandler,
   showsForeignRows,
@@ -43,6 +44,7 @@ describe.each(Object.entries(servers))('rows of other writers (%s PostgreSQL)', 
       dialect: 'postgres',
       store: postgresStore(pool) as ForeignTable['store'],
       insert,
+      run: (sql) => pool.query(sql),
       rows: async () =>
         (
           await pool.query(
@@ -73,6 +75,13 @@ describe.each(Object.entries(servers))('rows of other writers (%s PostgreSQL)', 
     { timeout: 60_000 },
     async () => {
       await actsOnDeadForeignRows(await newTable())
+    },
+  )
+
+  it.skipIf(server === null)(
+    'are read as documented when their metadata or version are unusual',
+    async () => {
+      await readsOddRowsAsDocumented(await newTable())
     },
   )
 
