@@ -7,6 +7,8 @@ export interface MariadbOptions {
   fsync?: boolean
   /** Further server settings, as on the command line: `{ 'max-connections': 50 }`. */
   settings?: Record<string, string | number>
+  /** The server of this machine, which is the default, or that of Debian sid, unpacked into a folder. */
+  release?: 'installed' | 'newest'
 }
 
 export interface MariadbServer extends PrivateServer {

@@ -3,6 +3,7 @@
 import fs from 'node:fs'
 import path from 'node:path'
 import { findProgram, installPackage } from './debian-package.mjs'
+import { commandIn, unpackedPackage } from './debian-unpacked.mjs'
 import { MysqlFamilyServer } from './mysql-family-server.mjs'
 import { unprivilegedUser } from './private-server.mjs'
 
@@ -23,13 +24,59 @@ const TRAITS = {
   destroysBy: 'SIGKILL',
 }
 
-export async function startMariadb({ port, fsync = true, settings = {} } = {}) {
+const NEWEST = { title: 'MariaDB', name: 'mariadb-server-core', suite: 'sid' }
+
+export async function startMariadb({ port, fsync = true, settings = {}, release = 'installed' } = {}) {
+  if (release === 'newest') return startNewest({ port, fsync, settings })
   if (!findMariadb()) installPackage('MariaDB', 'mariadb-server')
   const found = findMariadb()
   if (!found) {
     throw new Error('MariaDB is not on this machine; install mariadb-server, or set MYSQL_URL')
   }
   return new Server({ found, user: unprivilegedUser('mysql', 'nobody'), port, fsync, settings }).create()
+}
+
+function startNewest(options) {
+  const root = unpackedPackage(NEWEST)
+  if (!root) throw new Error('the newest MariaDB is unpacked on Debian only; set MARIADB_URL to a server')
+  return new UnpackedServer(root, options).create()
+}
+
+/** A server in a folder, which contains neither the tools of the installation nor finds its own files. */
+class UnpackedServer extends MysqlFamilyServer {
+  #share
+
+  constructor(root, options) {
+    const share = path.join(root, 'usr', 'share', 'mariadb')
+    const folders = {
+      basedir: path.join(root, 'usr'),
+      'lc-messages-dir': share,
+      'character-sets-dir': path.join(share, 'charsets'),
+      'plugin-dir': path.join(root, 'usr', 'lib', 'mysql', 'plugin'),
+    }
+    const located = Object.entries(folders).map(([name, value]) => `--${name}=${value}`)
+    super(TRAITS, {
+      ...options,
+      program: [...commandIn(root, 'usr/sbin/mariadbd'), '--no-defaults', ...located],
+    })
+    this.#share = share
+  }
+
+  /** Does what mariadb-install-db does, except for the tables of HELP. */
+  async initialise() {
+    const files = ['system_tables', 'performance_tables', 'system_tables_data', 'sys_schema', 'test_db']
+    const sql = files.map((name) => fs.readFileSync(path.join(this.#share, `mariadb_${name}.sql`), 'utf8'))
+    const first = path.join(this.home, 'first.sql')
+    const begin = 'create database if not exists mysql;\nuse mysql;\nset @auth_root_socket = null;\n'
+    fs.writeFileSync(first, begin + sql.join('\n'))
+    const [command, options] = this.command('--bootstrap')
+    await this.complete('/bin/sh', ['-c', 'exec "$@" < "$0"', first, command, ...options])
+  }
+
+  command(...more) {
+    const asRoot = process.getuid?.() === 0 ? ['--user=root'] : []
+    return super.command(...asRoot, ...more)
+  }
 }
 
 class Server extends MysqlFamilyServer {

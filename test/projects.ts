@@ -28,7 +28,6 @@ const MYSQL_FAMILY = [
   'test/acceptance/mysql/**/*.test.ts',
   'test/acceptance/diagnosis/mysql*.test.ts',
   'test/faults/{after-restart,wire}.test.ts',
-  'test/docs/mysql-version.test.ts',
   ...ON_SEVERAL_DATABASES,
   ...ON_MYSQL_AND_SQLITE,
 ]

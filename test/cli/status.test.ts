@@ -5,6 +5,7 @@ import { postgresStore } from '../../src/stores/postgres/index.js'
 import { type FreshDatabase, freshDatabase } from '../support/database.js'
 import { startProxy } from '../support/proxy.js'
 import { expectGolden, inTerminal, Pty } from '../support/pty.js'
+import { migratedDatabase, poolOn } from '../support/trap-kit.js'
 import { Cli, cli } from './process.js'
 
 let database: FreshDatabase
@@ -237,4 +238,32 @@ describe('aftercommit status --watch without a terminal', () => {
     run.kill('SIGINT')
     expect(await run.exit).toEqual({ code: 0, signal: null })
   })
+})
+
+it('status --watch, status and show survive odd values in rows of instances and events that were written by hand', async () => {
+  const url = await migratedDatabase()
+  const pool = poolOn(url, { max: 1 })
+  await pool.query(
+    `insert into outbox_event_instance (id, host, pid, version, handlers, accept, done, started_at, last_seen_at, stopped_at)
+     select 'odd-' || row_number() over (), h, p, v, j::json, a::json, d, t::timestamptz, u::timestamptz, s::timestamptz
+       from (values
+         ('', -1, '', '5', '[]', -9223372036854775808, 'infinity', 'infinity', null),
+         (E'a\u0007\u001b[2J', 2147483647, 'x', '{"a": 5, "b": [null, 1]}', '{"names": 5}', 9223372036854775807, '-infinity', 'infinity', null),
+         ('h', 0, 'v', 'null', '{"names": [5, null], "versions": "x"}', 0, '294276-12-31', '4713-01-01 BC', 'infinity')
+       ) odd (h, p, v, j, a, d, t, u, s)`,
+  )
+  await pool.query(
+    `insert into outbox_event (event_id, event_type, payload, status, failures, handled_by, done_at, created_at)
+     values ('odd', 'a', '1', 3, '[{"at": "never", "message": 5}]', '5', 'infinity', '-infinity')`,
+  )
+  const pty = new Pty(['status', '--watch', '--interval', '0.1', '--database', url], { columns: 110, rows: 30 })
+  await pty.shows(/INSTANCE[\s\S]*odd-\d[\s\S]*\[J/)
+  pty.type('q')
+  expect(await pty.exit).toBe(0)
+  expect(pty.output).not.toContain('\u0007')
+  for (const command of [['status'], ['show', 'odd'], ['list']]) {
+    for (const args of [command, [...command, '--json']]) {
+      expect(await cli([...args, '--database', url]), args.join(' ')).toMatchObject({ code: 0, stderr: '' })
+    }
+  }
 })

@@ -77,14 +77,17 @@ it('the pages agree on the oldest MySQL and MariaDB that the SQL is written for'
 })
 
 it('the pages agree on the MySQL and the MariaDB that were run', () => {
-  const [run] = findIn('docs/mysql.md', /^\| MySQL (\d+\.\d+), MariaDB (\d+\.\d+) \|/gm)
-  const stated = findInPages(/MySQL (\d+\.\d+), MariaDB (\d+\.\d+)[,. ]/g)
+  const [run] = findIn('docs/mysql.md', /^\| MySQL (\d+\.\d+), MariaDB (\d+\.\d+) and (\d+\.\d+) \|/gm)
+  const stated = findInPages(/MySQL (\d+\.\d+), MariaDB (\d+\.\d+)(?: and (\d+\.\d+))?[,. ]/g)
   expect(compared(stated, run?.groups.slice(1) ?? [], `the versions in ${run?.place}`)).toEqual([])
 })
 
 it('the changelog claims only the MySQL and the MariaDB that were run', () => {
-  const [run] = findIn('docs/mysql.md', /^\| MySQL (\d+\.\d+), MariaDB (\d+\.\d+) \|/gm)
-  const stated = findIn('CHANGELOG.md', /^- Stores: .*MySQL ([\d.]+\+?) and MariaDB ([\d.]+\+?)/gm)
+  const [run] = findIn('docs/mysql.md', /^\| MySQL (\d+\.\d+), MariaDB (\d+\.\d+) and (\d+\.\d+) \|/gm)
+  const stated = findIn(
+    'CHANGELOG.md',
+    /^- Stores: .*MySQL ([\d.]+\+?), MariaDB ([\d.]+\+?) and ([\d.]+\+?)/gm,
+  )
   expect(compared(stated, run?.groups.slice(1) ?? [], `the versions in ${run?.place}`)).toEqual([])
 })
 

@@ -9,9 +9,13 @@ import {
 
 export { findMariadb, type MariadbOptions, type MariadbServer }
 
+/** The second run of `npm test`, on Node 24, has the newest MariaDB of Debian. `MARIADB_RELEASE=newest` selects it for other runs. */
+export const RUNS_NEWEST =
+  process.env.AFTERCOMMIT_RUN === 'second' || process.env.MARIADB_RELEASE === 'newest'
+
 /** A MariaDB server of the test's own, to restart or to kill. Without fsync unless asked. */
 export function startMariadb(options: MariadbOptions = {}): Promise<MariadbServer> {
-  return startServer({ fsync: false, ...options })
+  return startServer({ fsync: false, release: RUNS_NEWEST ? 'newest' : 'installed', ...options })
 }
 
 /** An empty database with a name of its own, on the server of `baseUrl`. */

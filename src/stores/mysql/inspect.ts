@@ -74,8 +74,11 @@ select ${recordColumns} from ${page(where, from)}`,
 select ${recordColumns} from (select e.seq from ${byId} where ${where} order by e.seq limit ?) s
   straight_join ${events} e force index (primary) on e.seq = s.seq`,
     // Waits for locked rows: a skipped row would stay dead although the caller chose it.
-    dead: (where: string, from: readonly string[]) => `
-select e.event_id, if(e.halts, null, e.ordering_key) from ${page(where, from)} where e.status = 3 order by e.seq ${FOR_UPDATE}`,
+    dead: (where: string) => `
+select e.event_id, if(e.halts, null, e.ordering_key) from ${events} e ${never} and ${where} order by e.seq limit ? ${FOR_UPDATE}`,
+    // Dead rows of other programs. Without locks, because the index also has the delayed rows of open transactions here.
+    foreignDead: (where: string) =>
+      `select e.event_id from ${events} e ${timed} and ${where} order by e.seq limit ?`,
     namedDead: (where: string) => `
 select e.event_id, if(e.halts, null, e.ordering_key) from ${byId}
  where ${where} order by e.seq limit ? ${FOR_UPDATE}`,
@@ -164,8 +167,13 @@ async function findDead(sql: Statements, query: Query, filter: EventFilter): Pro
   if (filter.eventIds) {
     return (await query(sql.namedDead(where), [namesIn(filter.eventIds), ...params, limit])).rows
   }
-  const sources = sql.sourcesOf('DEAD')
-  return (await query(sql.dead(where, sources), pageParams(sources, params, limit))).rows
+  const { rows } = await query(sql.dead(where), [...params, limit])
+  const left = Number(limit) - rows.length
+  if (left === 0) return rows
+  const foreign = (await query(sql.foreignDead(where), [...params, String(left)])).rows.map((row) => row[0])
+  if (foreign.length === 0) return rows
+  const named = await query(sql.namedDead(where), [namesIn(foreign as string[]), ...params, String(left)])
+  return [...rows, ...named.rows]
 }
 
 /**

@@ -29,7 +29,7 @@ const given = (json: string) => `(${json} is not null and trim(${json}) <> 'null
  * INSERT, so no other column is refused before.
  *
  * Procedures keep the `sql_mode`, the character set and the collation of the session that creates them, so the statements set
- * all three. With latin1, JSON functions and regular expressions would convert their texts, and lose most characters.
+ * the mode, and `inUtf8mb4()` sets the other two. With latin1, JSON functions and regular expressions would convert their texts, and lose most characters.
  *
  * MariaDB can replace a procedure and keeps its grants. On MySQL they are lost once, when an earlier version is replaced.
  */
@@ -50,9 +50,8 @@ export function publishProcedure({ publish, events }: Names, exact: string): str
   ]
   const shownType = `json_quote(concat(left(event_type, ${SHOWN_TYPE}), if(char_length(event_type) > ${SHOWN_TYPE}, '...', '')))`
   return `
-set @aftercommit_sql_mode = @@session.sql_mode, @aftercommit_client = @@session.character_set_client,
-  @aftercommit_collation = @@session.collation_connection;
-set session sql_mode = 'STRICT_ALL_TABLES', character_set_client = utf8mb4, collation_connection = utf8mb4_unicode_ci;
+set @aftercommit_sql_mode = @@session.sql_mode;
+set session sql_mode = 'STRICT_ALL_TABLES';
 /*!80000 drop procedure if exists ${publish} */ /*M!100103 do 0 */;
 create /*M!100103 or replace */ procedure ${publish}(
   event_type longtext ${exact},
@@ -75,8 +74,16 @@ values (coalesce(replace(coalesce(
   coalesce(event_id, cast(uuid() as char)), event_type, coalesce(aggregate_type, '__GLOBAL__'), aggregate_id, tenant_id,
   ordering_key, coalesce(version, 1), ${CONTENT}, if(${given('headers')}, headers, null), if(${given('metadata')}, metadata, null),
   utc_timestamp(6) + interval coalesce(delay_ms, 0) * 1000 microsecond);
-set session sql_mode = @aftercommit_sql_mode, character_set_client = @aftercommit_client,
-  collation_connection = @aftercommit_collation;`
+set session sql_mode = @aftercommit_sql_mode;`
+}
+
+/** Runs statements with the character set and the collation that a procedure should keep. */
+export function inUtf8mb4(sql: string): string {
+  return `
+set @aftercommit_client = @@session.character_set_client, @aftercommit_collation = @@session.collation_connection;
+set session character_set_client = utf8mb4, collation_connection = utf8mb4_unicode_ci;
+${sql.trim()}
+set session character_set_client = @aftercommit_client, collation_connection = @aftercommit_collation;`
 }
 
 /** A message as an SQL expression, with names inserted. */

@@ -15,7 +15,7 @@ import {
 } from './driver.js'
 import { migrationLocked } from './errors.js'
 import type { Names } from './names.js'
-import { publishProcedure } from './procedure.js'
+import { inUtf8mb4, publishProcedure } from './procedure.js'
 
 /**
  * Compared byte by byte, trailing spaces too: MySQL and MariaDB have such a collation each, by another name, and each
@@ -129,13 +129,13 @@ ${recorded(names, 1, 'events, instances, pauses and inbox')}`,
     {
       version: 2,
       name: 'publishing by SQL',
-      sql: `${firstPublishProcedure(names)}
+      sql: `${inUtf8mb4(firstPublishProcedure(names))}
 ${recorded(names, 2, 'publishing by SQL')}`,
     },
     {
       version: 3,
       name: 'publishing by SQL with the checks of publish()',
-      sql: `${publishProcedure(names, EXACT)}
+      sql: `${inUtf8mb4(publishProcedure(names, EXACT))}
 ${recorded(names, 3, 'publishing by SQL with the checks of publish()')}`,
     },
   ]

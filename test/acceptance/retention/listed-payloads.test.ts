@@ -80,7 +80,7 @@ describe.each(Object.entries(servers))('a page of dead events (%s PostgreSQL)', 
     ]) {
       const { rows } = await pool.query(`explain (analyze, buffers, format json) execute ${page}`)
       const plan = rows[0]['QUERY PLAN'][0].Plan as PlanNode
-      // One payload takes 25 pages. Reading the payloads of 60 rows takes 1,500 pages or more.
+      // A payload takes 25 pages. Reading the payloads of 60 rows takes 1,500 pages or more.
       expect(plan['Shared Hit Blocks'] + plan['Shared Read Blocks'], page).toBeLessThan(400)
     }
   })

@@ -1,6 +1,7 @@
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { createOutbox, defineEvent, silentLogger, type TransactionHost } from '../../../src/index.js'
 import { type SqliteDatabase, sqliteStore } from '../../../src/stores/sqlite/index.js'
+import { HostedClient } from '../../../src/transaction.js'
 import { type SqliteDriver, sqliteDrivers, sqliteFolder } from '../../support/sqlite-drivers.js'
 
 const Thing = defineEvent<{ n: number }>('thing.happened')
@@ -84,5 +85,45 @@ describe.each(sqliteDrivers())('a transaction of an ORM on $name that SQLite has
     await expect(running).rejects.toThrow()
     await nextTurn()
     expect(rejections).toMatchObject([{ message: 'worker has ended' }])
+  })
+})
+
+describe.each(sqliteDrivers())('findPresent in a transaction of an ORM on $name', ({ open }) => {
+  /** A connection of an ORM with an open transaction that has written the event e-1. */
+  async function newTransaction() {
+    const folder = sqliteFolder()
+    const file = folder.file('app.db')
+    const db = open(file)
+    const store = sqliteStore(() => open(file))
+    onTestFinished(async () => {
+      await store.close()
+      db.close()
+      folder.remove()
+    })
+    await store.migrate()
+    const host = hostOn(db)
+    const client = new HostedClient(host, (sql, params) => host.query({}, sql, params))
+    db.exec('begin immediate')
+    db.exec(`insert into outbox_event (event_id, event_type, payload) values ('e-1', 'a', '1')`)
+    return { db, find: (ids: readonly string[]) => store.findPresent(client as never, ids) }
+  }
+
+  it('finds events of the open transaction, which no other connection sees', async () => {
+    const { find } = await newTransaction()
+    expect([...(await find(['e-1', 'e-2'])).keys()]).toEqual(['e-1'])
+    expect(await find([])).toEqual(new Map())
+  })
+
+  it('reports a rollback if the transaction has ended and none of its events is there', async () => {
+    const { db, find } = await newTransaction()
+    db.exec('rollback')
+    await expect(find(['e-1'])).rejects.toMatchObject({ code: 'TRANSACTION_ROLLED_BACK' })
+  })
+
+  it('reports that the commit is unknown if the transaction has ended and its events are there', async () => {
+    const { db, find } = await newTransaction()
+    db.exec('commit')
+    await expect(find(['e-1'])).rejects.toMatchObject({ code: 'COMMIT_UNKNOWN' })
+    await expect(find([])).rejects.toMatchObject({ code: 'COMMIT_UNKNOWN' })
   })
 })
