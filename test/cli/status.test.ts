@@ -256,7 +256,10 @@ it('status --watch, status and show survive odd values in rows of instances and 
     `insert into outbox_event (event_id, event_type, payload, status, failures, handled_by, done_at, created_at)
      values ('odd', 'a', '1', 3, '[{"at": "never", "message": 5}]', '5', 'infinity', '-infinity')`,
   )
-  const pty = new Pty(['status', '--watch', '--interval', '0.1', '--database', url], { columns: 110, rows: 30 })
+  const pty = new Pty(['status', '--watch', '--interval', '0.1', '--database', url], {
+    columns: 110,
+    rows: 30,
+  })
   await pty.shows(/INSTANCE[\s\S]*odd-\d[\s\S]*\[J/)
   pty.type('q')
   expect(await pty.exit).toBe(0)
