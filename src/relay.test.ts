@@ -317,7 +317,7 @@ describe('relay', () => {
       [bus, { events: [] }, /array of event types/],
       [bus, { events: 'order.*' }, /array of event types/],
       [bus, { batchSize: 0 }, /batchSize/],
-      [bus, { batchSize: 1_001 }, /at most 1,000/],
+      [bus, { batchSize: 1_001 }, /from 1 to 1000/],
       [bus, { events: ['*.placed'] }, /pattern/],
     ]
     for (const [target, options, message] of bad) {

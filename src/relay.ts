@@ -8,7 +8,8 @@ import {
   InvalidSettingError,
   NotConfirmedError,
 } from './core/errors.js'
-import { hasMethod, needs, readArray, readSettings, whole } from './core/settings.js'
+import { integerSetting } from './core/number-settings.js'
+import { hasMethod, readArray, readSettings, requireMethods } from './core/settings.js'
 import { ignoreRejection, isA, read } from './core/unknown.js'
 import type { BatchFunction, BatchResults } from './dispatcher/batcher.js'
 import { NotStarted } from './dispatcher/outcome.js'
@@ -49,12 +50,11 @@ export function relayOptionsOf(bus: RelayTarget, given: RelayOptions | undefined
       'bus',
       "must be a bus: outbox.relay(redisBus(client), { events: ['order.*'] })",
     )
-  if (bus.send !== undefined) needs('bus', bus, ['send', 'check'])
+  if (bus.send !== undefined) requireMethods('bus', bus, ['send', 'check'])
   const { name = 'relay' } = options
   const events = readArray('events', options.events ?? ['*'], NO_EVENTS)
   if (events.length === 0) throw new InvalidSettingError('events', NO_EVENTS)
-  const size = whole('batchSize', options.batchSize, 500, 1)
-  if (size > 1_000) throw new InvalidSettingError('batchSize', 'must be at most 1,000')
+  const size = integerSetting('batchSize', options.batchSize, { default: 500, min: 1, max: 1_000 })
   return { events, name, size }
 }
 

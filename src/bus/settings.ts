@@ -2,7 +2,8 @@ import { exponentialBackoff, type RetryPolicy } from '../core/backoff.js'
 import { type Clock, systemClock } from '../core/clock.js'
 import type { EventDefinition } from '../core/define-event.js'
 import { InvalidSettingError } from '../core/errors.js'
-import { needs, readSettings, whole } from '../core/settings.js'
+import { durationSetting, integerSetting } from '../core/number-settings.js'
+import { readSettings, requireMethods } from '../core/settings.js'
 import { isClean } from '../core/text.js'
 import { jsonLogger, type Logger, type Redact, safeLogger } from '../observe/logger.js'
 import { type Tracer, unfailingTracer } from '../observe/tracing.js'
@@ -64,24 +65,33 @@ export function busSettingsOf(options: BusOptions) {
   if (group !== undefined) checkBrokerName('group', group)
   const names = ['maxAttempts', 'maxDeliveries', 'policy'] as const
   const retry = readSettings<NonNullable<BusOptions['retry']>>('retry', options.retry, names, 'retry.')
-  const maxAttempts = whole('retry.maxAttempts', retry.maxAttempts ?? retry.policy?.maxAttempts, 5, 1)
-  needs('retry.policy', retry.policy, ['delayMs'])
-  needs('logger', logger, ['debug', 'info', 'warn', 'error'])
-  needs('tracer', options.tracer, ['start'])
-  needs('clock', options.clock, ['now', 'monotonic', 'setTimer'])
+  const maxAttempts = integerSetting('retry.maxAttempts', retry.maxAttempts ?? retry.policy?.maxAttempts, {
+    default: 5,
+    min: 1,
+  })
+  requireMethods('retry.policy', retry.policy, ['delayMs'])
+  requireMethods('logger', logger, ['debug', 'info', 'warn', 'error'])
+  requireMethods('tracer', options.tracer, ['start'])
+  requireMethods('clock', options.clock, ['now', 'monotonic', 'setTimer'])
   if (options.redact !== undefined && typeof options.redact !== 'function')
     throw new InvalidSettingError('redact', 'must be a function')
   return {
     group,
     events: options.events ?? [],
     source: options.source,
-    concurrency: whole('concurrency', options.concurrency, 16, 1),
+    concurrency: integerSetting('concurrency', options.concurrency, { default: 16, min: 1 }),
     maxAttempts,
-    maxDeliveries: whole('retry.maxDeliveries', retry.maxDeliveries, maxAttempts + 10, 1),
+    maxDeliveries: integerSetting('retry.maxDeliveries', retry.maxDeliveries, {
+      default: maxAttempts + 10,
+      min: 1,
+    }),
     retryPolicy: retry.policy ?? exponentialBackoff(200, 10_000),
-    confirmTimeoutMs: whole('confirmTimeoutMs', options.confirmTimeoutMs, 10_000, 1),
-    drainTimeoutMs: whole('drainTimeoutMs', options.drainTimeoutMs, 5_000, 0),
-    takeoverMs: whole('takeoverMs', options.takeoverMs, 30_000, 100),
+    confirmTimeoutMs: durationSetting('confirmTimeoutMs', options.confirmTimeoutMs, {
+      default: 10_000,
+      min: 1,
+    }),
+    drainTimeoutMs: durationSetting('drainTimeoutMs', options.drainTimeoutMs, { default: 5_000 }),
+    takeoverMs: durationSetting('takeoverMs', options.takeoverMs, { default: 30_000, min: 100 }),
     clock: options.clock ?? systemClock,
     logger: safeLogger(logger, options.redact),
     tracer: options.tracer && unfailingTracer(options.tracer),

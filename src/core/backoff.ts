@@ -1,4 +1,5 @@
 import { InvalidSettingError } from './errors.js'
+import { durationSetting } from './number-settings.js'
 
 /** How long to wait before the next attempt. */
 export interface RetryPolicy {
@@ -17,24 +18,24 @@ export function exponentialBackoff(
   maxMs = 60_000,
   random: () => number = Math.random,
 ): RetryPolicy {
-  checkDelay('baseMs', baseMs)
-  checkDelay('maxMs', maxMs)
-  if (maxMs < baseMs) throw new InvalidSettingError('maxMs', `must not be smaller than baseMs (${baseMs})`)
+  const base = durationSetting('baseMs', baseMs)
+  const max = durationSetting('maxMs', maxMs)
+  if (max < base) throw new InvalidSettingError('maxMs', `must not be smaller than baseMs (${baseMs})`)
   return Object.freeze({
-    delayMs: (attempts: number) => jittered(Math.min(maxMs, baseMs * doubled(attempts)), random),
+    delayMs: (attempts: number) => jittered(Math.min(max, base * doubled(attempts)), random),
   })
 }
 
 /** step × (attempts + 1): with the default, two minutes after the first failure, three after the second. */
 export function linearBackoff(stepMs = 60_000): RetryPolicy {
-  checkDelay('stepMs', stepMs)
-  return Object.freeze({ delayMs: (attempts: number) => Math.round(stepMs * (atLeastOne(attempts) + 1)) })
+  const step = durationSetting('stepMs', stepMs)
+  return Object.freeze({ delayMs: (attempts: number) => Math.round(step * (atLeastOne(attempts) + 1)) })
 }
 
 /** The same delay every time. */
 export function fixedDelay(ms: number): RetryPolicy {
-  checkDelay('ms', ms)
-  return Object.freeze({ delayMs: () => Math.round(ms) })
+  const delayMs = durationSetting('ms', ms)
+  return Object.freeze({ delayMs: () => delayMs })
 }
 
 /** 25 attempts over about three days, for calls to other systems: 1 s, doubling up to 7 hours, with jitter. */
@@ -53,10 +54,4 @@ function doubled(attempts: number): number {
 
 function atLeastOne(attempts: number): number {
   return attempts >= 1 ? attempts : 1
-}
-
-function checkDelay(setting: string, ms: number): void {
-  if (typeof ms !== 'number' || !Number.isFinite(ms) || ms < 0) {
-    throw new InvalidSettingError(setting, 'must be a finite number of milliseconds, 0 or more')
-  }
 }

@@ -3,7 +3,7 @@ import { InvalidSettingError } from '../core/errors.js'
 import { EventId } from '../core/event-id.js'
 import { nameNested } from '../core/name-nested.js'
 import { timeOf } from '../core/plain.js'
-import { hasMethod, needs, readSettings } from '../core/settings.js'
+import { hasMethod, readSettings, requireMethods } from '../core/settings.js'
 import { read } from '../core/unknown.js'
 import type { EventStore } from '../store.js'
 import type { Transaction } from '../transaction.js'
@@ -73,7 +73,7 @@ export function processedEvents<Client>(outbox: OutboxLike<Client>): ProcessedEv
 /** Marks that are gone with the process, for tests and for effects that are gone with it as well. Grows until pruned. */
 export function memoryProcessedEvents(options?: { readonly clock?: Clock }): ProcessedEventStore {
   const { clock = systemClock } = readSettings('memoryProcessedEvents()', options, ['clock'])
-  needs('clock', clock, ['now'])
+  requireMethods('clock', clock, ['now'])
   const marks = new Map<string, number>()
   const keyOf = ({ handler, eventId }: ProcessedEvent) => JSON.stringify([handler, eventId])
   return {

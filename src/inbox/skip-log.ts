@@ -1,6 +1,6 @@
 import { currentEvent, currentLog } from '../ambient.js'
 import type { EventEnvelope } from '../core/envelope.js'
-import { needs } from '../core/settings.js'
+import { requireMethods } from '../core/settings.js'
 import { type LogFields, type Logger, safeLogger, withFields, withoutFields } from '../observe/logger.js'
 import type { InboxLogOptions } from './handler-name.js'
 
@@ -9,7 +9,7 @@ import type { InboxLogOptions } from './handler-name.js'
  * in the options, the line goes to the log of the outbox or the bus that calls the handler.
  */
 export function skipLog(handler: string, { logger }: InboxLogOptions): (event: EventEnvelope) => void {
-  needs('logger', logger, ['debug', 'info', 'warn', 'error'])
+  requireMethods('logger', logger, ['debug', 'info', 'warn', 'error'])
   const own = logger && safeLogger(logger, undefined)
   return (event) => {
     const log = own ?? callersLog(event)

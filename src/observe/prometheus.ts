@@ -1,5 +1,6 @@
 // entry: aftercommit/prometheus
-import { readSettings, whole } from '../core/settings.js'
+import { integerSetting } from '../core/number-settings.js'
+import { readSettings } from '../core/settings.js'
 import type { CounterName, DurationName, GaugeName, MetricLabels, MetricsExporter } from './metrics.js'
 import { COUNTERS, DURATIONS, entriesOf, GAUGES, mapOf } from './names.js'
 import { MOST_SERIES, SeriesByLabels } from './series.js'
@@ -33,7 +34,7 @@ const BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5
  */
 export function prometheusMetrics(options: PrometheusOptions = {}): PrometheusMetrics {
   const { maxSeries } = readSettings('prometheusMetrics()', options, ['maxSeries'])
-  return new Prometheus(whole('maxSeries', maxSeries, MOST_SERIES, 1))
+  return new Prometheus(integerSetting('maxSeries', maxSeries, { default: MOST_SERIES, min: 1 }))
 }
 
 class Prometheus implements PrometheusMetrics {

@@ -1,6 +1,7 @@
 import { InvalidSettingError } from '../core/errors.js'
 import { nameNested } from '../core/name-nested.js'
-import { readSettings, whole } from '../core/settings.js'
+import { integerSetting } from '../core/number-settings.js'
+import { readSettings } from '../core/settings.js'
 import type { Logger } from '../observe/logger.js'
 import type { EventFilter, EventRecord, EventStore } from '../store.js'
 
@@ -36,7 +37,7 @@ export class DeadLetters {
     given: { eventType?: string; limit?: number; afterSeq?: number } = {},
   ): Promise<readonly EventRecord[]> {
     const filter = readSettings('list()', given, ['eventType', 'limit', 'afterSeq'])
-    if (filter.afterSeq !== undefined) whole('afterSeq', filter.afterSeq, 0, 0)
+    if (filter.afterSeq !== undefined) integerSetting('afterSeq', filter.afterSeq)
     return nameNested('deadLetters.list()', () =>
       this.#store.list({ ...filter, limit: limitOf(filter.limit ?? 100), status: 'DEAD' }),
     )
@@ -87,7 +88,7 @@ export class DeadLetters {
 
 /** At most what every database takes. */
 function limitOf(limit: number): number {
-  return Math.min(whole('limit', limit, 0, 1), 2 ** 31 - 1)
+  return Math.min(integerSetting('limit', limit, { min: 1 }), 2 ** 31 - 1)
 }
 
 function filterOf(selection: DeadLetterSelection, options: DeadLetterOptions): EventFilter {

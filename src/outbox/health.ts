@@ -1,5 +1,6 @@
 import type { Clock, Timer } from '../core/clock.js'
-import { readSettings, whole } from '../core/settings.js'
+import { durationSetting, integerSetting } from '../core/number-settings.js'
+import { readSettings } from '../core/settings.js'
 import { quoteText } from '../core/text.js'
 import { describeError } from '../core/unknown.js'
 import { some } from '../diagnosis.js'
@@ -113,9 +114,9 @@ export class HealthMonitor {
 
   async check(given: HealthOptions, waitingRelays: readonly WaitingRelay[]): Promise<Health> {
     const options = readSettings('health()', given, ['timeoutMs', 'maxLagMs', 'maxDead'])
-    const timeoutMs = whole('timeoutMs', options.timeoutMs, 2_000, 1)
-    const maxLagMs = whole('maxLagMs', options.maxLagMs, Number.MAX_SAFE_INTEGER, 0)
-    const maxDead = whole('maxDead', options.maxDead, Number.MAX_SAFE_INTEGER, 0)
+    const timeoutMs = durationSetting('timeoutMs', options.timeoutMs, { default: 2_000, min: 1 })
+    const maxLagMs = durationSetting('maxLagMs', options.maxLagMs, { default: Number.MAX_SAFE_INTEGER })
+    const maxDead = integerSetting('maxDead', options.maxDead, { default: Number.MAX_SAFE_INTEGER })
     const problems: HealthProblem[] = []
     const add = (code: HealthCode, message: string) => void problems.push({ code, message })
     const { state, keeper, janitor } = this.#options

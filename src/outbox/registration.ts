@@ -1,5 +1,6 @@
 import type { EventDefinition } from '../core/define-event.js'
 import { InvalidSettingError } from '../core/errors.js'
+import { durationSetting, integerProblem, integerSetting } from '../core/number-settings.js'
 import { readSettings } from '../core/settings.js'
 import { isClean } from '../core/text.js'
 import { Batcher, type BatchFunction } from '../dispatcher/batcher.js'
@@ -32,10 +33,6 @@ function isName(value: unknown): value is string {
   return typeof value === 'string' && value.length >= 1 && value.length <= 255 && isClean(value)
 }
 
-function isWhole(value: number): boolean {
-  return Number.isSafeInteger(value) && value >= 1
-}
-
 /** Checks what `on()` was given and brings it into one form. */
 export function registrationOf(
   route: Route,
@@ -61,11 +58,10 @@ export function batchRegistrationOf(
   checkHandler(name, handle, 'onBatch(event, name, { size }, handler)')
   if (typeof given !== 'object' || given === null) throw new InvalidSettingError('size', MISSING_SIZE)
   const options = readSettings(`handler ${name}`, given, ['size', 'waitMs', ...HANDLER])
-  const { size, waitMs = 50 } = options
-  if (!isWhole(size) || size > LARGEST_BATCH) throw new InvalidSettingError('size', MISSING_SIZE)
-  if (!Number.isFinite(waitMs) || waitMs < 0) {
-    throw new InvalidSettingError('waitMs', 'must be a number of milliseconds')
-  }
+  const { size } = options
+  const sizeProblem = integerProblem(size, { min: 1, max: LARGEST_BATCH })
+  if (sizeProblem !== null) throw new InvalidSettingError('size', MISSING_SIZE)
+  const waitMs = durationSetting('waitMs', options.waitMs, { default: 50 })
   const { timeoutMs, exclusive, retry } = checkedOptions(options)
   const concurrency = options.concurrency ?? 1
   const lane = new Batcher({ name, size, waitMs, concurrency, timeoutMs, handle })
@@ -88,29 +84,21 @@ function checkedOptions(options: HandlerOptions) {
   if (options.exclusive !== undefined && typeof options.exclusive !== 'boolean') {
     throw new InvalidSettingError('exclusive', 'must be true or false')
   }
-  const { timeoutMs = 0, exclusive = false, concurrency = Number.POSITIVE_INFINITY, retry } = options
-  if (!Number.isFinite(timeoutMs) || timeoutMs < 0) {
-    throw new InvalidSettingError('timeoutMs', 'must be a number of milliseconds')
-  }
-  if (concurrency !== Number.POSITIVE_INFINITY && !isWhole(concurrency)) {
-    throw new InvalidSettingError('concurrency', 'must be a whole number, 1 or more')
-  }
+  const { exclusive = false, concurrency = Number.POSITIVE_INFINITY, retry } = options
+  const timeoutMs = durationSetting('timeoutMs', options.timeoutMs, { default: 0 })
+  if (concurrency !== Number.POSITIVE_INFINITY) integerSetting('concurrency', concurrency, { min: 1 })
   return { timeoutMs, exclusive, concurrency, retry: retry === undefined ? undefined : checkedRetry(retry) }
 }
 
 function checkedRetry(given: HandlerRetry): HandlerRetry {
   const retry = readSettings('retry', given, ['maxAttempts', 'policy'], 'retry.')
   const { maxAttempts, policy } = retry
-  if (maxAttempts !== undefined && !isWhole(maxAttempts)) {
-    throw new InvalidSettingError('retry.maxAttempts', 'must be a whole number, 1 or more')
-  }
+  if (maxAttempts !== undefined) integerSetting('retry.maxAttempts', maxAttempts, { min: 1 })
   if (policy !== undefined && typeof policy?.delayMs !== 'function') {
     throw new InvalidSettingError('retry.policy', 'must have a delayMs() function; see exponentialBackoff()')
   }
   const ofPolicy = policy?.maxAttempts
-  if (ofPolicy !== undefined && !isWhole(ofPolicy)) {
-    throw new InvalidSettingError('retry.policy.maxAttempts', 'must be a whole number, 1 or more')
-  }
+  if (ofPolicy !== undefined) integerSetting('retry.policy.maxAttempts', ofPolicy, { min: 1 })
   const limit = maxAttempts ?? ofPolicy
   return { ...(policy && { policy }), ...(limit !== undefined && { maxAttempts: limit }) }
 }

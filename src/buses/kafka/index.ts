@@ -8,7 +8,7 @@ import {
 } from '../../bus/settings.js'
 import type { Burial, ConsumeOptions, Consumption, OutgoingMessage, Transport } from '../../bus/transport.js'
 import { AftercommitError, BrokerUnavailableError, InvalidSettingError } from '../../core/errors.js'
-import { whole } from '../../core/settings.js'
+import { integerSetting } from '../../core/number-settings.js'
 import { KafkaConsumption } from './consumption.js'
 import { deadLetters } from './dead-letter.js'
 import type { FetchedRecord, KafkaDriver } from './driver.js'
@@ -45,8 +45,8 @@ export function kafkaBus(client: KafkajsClient | PlatformaticClient, given: Kafk
   const settings = busSettingsOf(options)
   const topic = {
     name: checkBrokerName('topic', options.topic ?? 'events'),
-    partitions: whole('partitions', options.partitions, 6, 1),
-    replicas: options.replicas === undefined ? -1 : whole('replicas', options.replicas, 1, 1),
+    partitions: integerSetting('partitions', options.partitions, { default: 6, min: 1 }),
+    replicas: options.replicas === undefined ? -1 : integerSetting('replicas', options.replicas, { min: 1 }),
   }
   return new BrokerBus(new KafkaTransport(driverOf(client), topic, settings), settings)
 }

@@ -8,7 +8,8 @@ import {
 } from '../../bus/settings.js'
 import type { ConsumeOptions, Consumption, OutgoingMessage, Transport } from '../../bus/transport.js'
 import { InvalidSettingError } from '../../core/errors.js'
-import { needs, whole } from '../../core/settings.js'
+import { integerSetting } from '../../core/number-settings.js'
+import { requireMethods } from '../../core/settings.js'
 import { NatsConsumption } from './consumption.js'
 import { JetStream } from './jetstream.js'
 import { BROKER, type NatsConnection, NatsLine, NobodyAnswers } from './line.js'
@@ -36,9 +37,9 @@ export function natsBus(connection: NatsConnection, given: NatsBusOptions = {}):
   const settings = busSettingsOf(options)
   if (connection === undefined)
     throw new InvalidSettingError('connection', 'give natsBus a connection of NATS')
-  needs('connection', connection, ['publish', 'subscribe', 'status', 'isClosed'])
+  requireMethods('connection', connection, ['publish', 'subscribe', 'status', 'isClosed'])
   const stream = checkBrokerName('stream', options.stream ?? 'events')
-  const replicas = whole('replicas', options.replicas, 1, 1)
+  const replicas = integerSetting('replicas', options.replicas, { default: 1, min: 1 })
   const inboxPrefix = options.inboxPrefix ?? '_INBOX'
   if (typeof inboxPrefix !== 'string' || !/^[^\s*>.]+(\.[^\s*>.]+)*$/.test(inboxPrefix))
     throw new InvalidSettingError('inboxPrefix', 'must be a subject without wildcards')

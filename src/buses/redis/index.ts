@@ -8,7 +8,7 @@ import {
 } from '../../bus/settings.js'
 import type { ConsumeOptions, Consumption, OutgoingMessage, Transport } from '../../bus/transport.js'
 import { AftercommitError } from '../../core/errors.js'
-import { whole } from '../../core/settings.js'
+import { integerSetting } from '../../core/number-settings.js'
 import {
   BROKER,
   Calls,
@@ -41,7 +41,8 @@ export function redisBus(client: RedisClient, given: RedisBusOptions = {}): Brok
   const options = readBusOptions(given, ['stream', 'maxLength'])
   const settings = busSettingsOf(options)
   const stream = checkBrokerName('stream', options.stream ?? 'events')
-  const maxLength = options.maxLength === undefined ? '' : whole('maxLength', options.maxLength, 0, 1)
+  const maxLength =
+    options.maxLength === undefined ? '' : integerSetting('maxLength', options.maxLength, { min: 1 })
   return new BrokerBus(
     new RedisTransport(connectionOf(client), { ...settings, stream, maxLength: `${maxLength}` }),
     settings,

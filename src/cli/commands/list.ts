@@ -6,7 +6,7 @@ import { eventJson, payloadKind, SHOW_PAYLOAD } from '../event-view.js'
 import { withDatabase } from '../session.js'
 import type { Terminal } from '../terminal.js'
 import { type Column, cut, duration, safe, table, widthOf } from '../text.js'
-import { wholeNumber } from '../values.js'
+import { integerOption } from '../values.js'
 
 /** Read together: few at first, then as many as their size allows, since each page may cost a look at the whole table. */
 const PAGE = { first: 100, least: 10, most: 10_000, bytes: 16 * 1_048_576 }
@@ -58,8 +58,8 @@ export const list = defineCommand({
     const wanted = {
       statuses,
       eventType: values.type,
-      limit: wholeNumber('limit', values.limit, 1, MOST),
-      afterSeq: wholeNumber('after', values.after, 0, Number.MAX_SAFE_INTEGER),
+      limit: integerOption('limit', values.limit, { min: 1, max: MOST }),
+      afterSeq: integerOption('after', values.after, {}),
     }
     return withDatabase(call, async ({ store, now }) => {
       if (values.json) await printArray(terminal, store, wanted, values['show-payload'])
