@@ -15,6 +15,7 @@ const CONTRACTS = [
   'handler.ts',
   'ambient.ts',
   'observe/logger.ts',
+  'observe/event-fields.ts',
   'observe/metrics.ts',
   'observe/tracing.ts',
 ]

@@ -1,5 +1,6 @@
 import type { Clock } from '../core/clock.js'
 import type { EventEnvelope } from '../core/envelope.js'
+import { callFields, eventFields } from '../observe/event-fields.js'
 import { errorFields, type Logger, logs, withFields } from '../observe/logger.js'
 
 interface NoteOptions {
@@ -20,9 +21,7 @@ export class Notes {
     const { clock, logger } = this.#options
     const startedAt = clock.monotonic()
     const fields = () => ({
-      ...fieldsOf(event),
-      handler,
-      attempt,
+      ...callFields(event, handler, attempt),
       duration_ms: Math.round((clock.monotonic() - startedAt) * 1000) / 1000,
     })
     return {
@@ -39,31 +38,31 @@ export class Notes {
     const { logger } = this.#options
     return {
       get log() {
-        return withFields(logger, { ...fieldsOf(event), handler, attempt })
+        return withFields(logger, callFields(event, handler, attempt))
       },
     }
   }
 
   /** The drain timeout of a stop is over and the handler still runs. */
   abandoned(event: EventEnvelope, handler: string, attempt: number): void {
-    const fields = { ...fieldsOf(event), handler, attempt }
+    const fields = callFields(event, handler, attempt)
     this.#options.logger.warn(fields, 'handler still running after the drain timeout, message released')
   }
 
   /** An error that no handler threw. */
   unexpected(event: EventEnvelope, error: unknown): void {
-    const fields = { ...fieldsOf(event), ...errorFields(error) }
+    const fields = { ...eventFields(event), ...errorFields(error) }
     this.#options.logger.error(fields, 'unexpected error in the consumer')
   }
 
   gaveUp(event: EventEnvelope, attempt: number, error: string): void {
     const { logger } = this.#options
-    const fields = { ...fieldsOf(event), error_message: error, attempt, outcome: 'dead' }
+    const fields = { ...eventFields(event), error_message: error, attempt, outcome: 'dead' }
     logger.error(fields, 'a message goes to the dead letters')
   }
 
   killing(event: EventEnvelope): void {
-    const fields = { ...fieldsOf(event), outcome: 'dead' }
+    const fields = { ...eventFields(event), outcome: 'dead' }
     this.#options.logger.error(fields, 'a message that its consumers do not survive goes to the dead letters')
   }
 
@@ -71,14 +70,5 @@ export class Notes {
     const { logger } = this.#options
     const fields = { ...errorFields(error), outcome: 'dead' }
     logger.error(fields, 'a message that cannot be read goes to the dead letters')
-  }
-}
-
-function fieldsOf({ eventId, eventType, metadata }: EventEnvelope): Record<string, unknown> {
-  const { correlationId } = metadata
-  return {
-    event_id: eventId,
-    event_type: eventType,
-    ...(correlationId === undefined ? {} : { correlation_id: correlationId }),
   }
 }

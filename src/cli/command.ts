@@ -4,6 +4,7 @@ import { describeError } from '../core/unknown.js'
 import { UsageError } from './errors.js'
 import type { Terminal } from './terminal.js'
 import { withoutUrl } from './url-parts.js'
+import { wrap, wrapBehind } from './wrap.js'
 
 /** One option of a command, as it is parsed and as the help shows it. */
 export interface Option {
@@ -121,8 +122,9 @@ function helpOf(name: string, plan: CommandPlan<Options>) {
   const flags = Object.entries(options).map(([flag, option]) => [flagOf(flag, option), helpLine(option)])
   const width = Math.max(...flags.map(([flag]) => String(flag).length))
   if (flags.length > 0) lines.push('')
-  for (const [flag, help] of flags) lines.push(...columns(`  ${String(flag).padEnd(width)}  `, String(help)))
-  if (notes) lines.push('', ...columns('', notes))
+  for (const [flag, help] of flags)
+    lines.push(...wrapBehind(`  ${String(flag).padEnd(width)}  `, String(help), WIDTH))
+  if (notes) lines.push('', ...wrap(notes, WIDTH))
   if (examples) lines.push('', 'Examples:', ...examples.map((example) => `  ${example}`))
   return `${lines.join('\n')}\n`
 }
@@ -133,18 +135,4 @@ function flagOf(flag: string, { short, value }: Option): string {
 
 function helpLine({ help, default: preset }: Option): string {
   return preset === undefined ? help : `${help}; default ${preset}`
-}
-
-/** Words in lines of the same width, the first after `head` and the others below it. */
-function columns(head: string, text: string): string[] {
-  const lines: string[] = []
-  let line = head
-  for (const word of text.split(/\s+/)) {
-    if (line.length > head.length && line.length + word.length > WIDTH) {
-      lines.push(line.trimEnd())
-      line = ' '.repeat(head.length)
-    }
-    line += `${word} `
-  }
-  return [...lines, line.trimEnd()]
 }

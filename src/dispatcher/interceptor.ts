@@ -1,6 +1,6 @@
 import type { EventEnvelope } from '../core/envelope.js'
+import { eventFields } from '../observe/event-fields.js'
 import { errorFields, type Logger } from '../observe/logger.js'
-import { eventFields } from './invoke.js'
 
 /** Runs around all handlers of an event, once per attempt. */
 export interface Interceptor {

@@ -2,9 +2,8 @@ import { runHandling } from '../ambient.js'
 import type { Clock } from '../core/clock.js'
 import type { EventEnvelope } from '../core/envelope.js'
 import { HandlerTimeoutError } from '../core/errors.js'
-import { MAX_EVENT_ID } from '../core/event-id.js'
-import { isClean, quoteText } from '../core/text.js'
 import { isA } from '../core/unknown.js'
+import { callFields } from '../observe/event-fields.js'
 import { errorFields, type Logger, logs, type Redact, withFields } from '../observe/logger.js'
 import { handlerLabels, type MetricsExporter } from '../observe/metrics.js'
 import { type Tracer, traced, tracedEvent } from '../observe/tracing.js'
@@ -68,28 +67,9 @@ class Context implements HandlerContext {
   }
 
   get log(): Logger {
-    this.#log ??= withFields(this.#logger, {
-      ...eventFields(this.#delivery.event),
-      handler: this.handler,
-      attempt: this.attempt,
-    })
+    this.#log ??= withFields(this.#logger, callFields(this.#delivery.event, this.handler, this.attempt))
     return this.#log
   }
-}
-
-export function eventFields(
-  event: Pick<EventEnvelope, 'eventId' | 'eventType' | 'metadata'>,
-): Record<string, unknown> {
-  return {
-    event_id: loggableId(event.eventId),
-    event_type: event.eventType,
-    ...(event.metadata.correlationId === undefined ? {} : { correlation_id: event.metadata.correlationId }),
-  }
-}
-
-/** An id that plain SQL wrote may have any length and any characters. */
-function loggableId(eventId: string): string {
-  return eventId.length <= MAX_EVENT_ID && isClean(eventId) ? eventId : quoteText(eventId, MAX_EVENT_ID)
 }
 
 /**
@@ -214,9 +194,7 @@ export function noteHandled(
   }
   if (!logs(logger, succeeded ? 'info' : 'warn')) return
   const fields = {
-    ...eventFields(delivery.event),
-    handler: handler.name,
-    attempt: delivery.attempts + 1,
+    ...callFields(delivery.event, handler.name, delivery.attempts + 1),
     duration_ms: Math.round((clock.monotonic() - delivery.startedAt) * 1000) / 1000,
   }
   if (succeeded) logger.info({ ...fields, outcome: 'done' }, 'event handled')

@@ -1,6 +1,7 @@
 import type { Clock, Timer } from '../core/clock.js'
 import { SettlementRejectedError } from '../core/errors.js'
 import { isA } from '../core/unknown.js'
+import { eventIdField } from '../observe/event-fields.js'
 import { errorFields, type Logger } from '../observe/logger.js'
 import type { MetricsExporter } from '../observe/metrics.js'
 import type { EventStore, Settlement } from '../store.js'
@@ -210,7 +211,7 @@ export class Settler {
       const replaced = withoutTexts(only, error.reason)
       if (!replaced) throw error
       const settled = await store.settleIfLeased([replaced], keepDone)
-      const fields = { event_id: only.eventId, reason: error.reason }
+      const fields = { ...eventIdField(only.eventId), reason: error.reason }
       logger.warn(fields, 'the database rejected the error text of an event; the error text was replaced')
       return settled
     }
@@ -244,7 +245,7 @@ export class Settler {
     const { clock, logger } = this.#options
     const isRejected = isA(error, SettlementRejectedError)
     if (isRejected && entry.failures === 0) {
-      const fields = { event_id: entry.settlement.eventId, reason: error.reason }
+      const fields = { ...eventIdField(entry.settlement.eventId), reason: error.reason }
       logger.warn(fields, 'the database rejected an outcome, will retry')
     }
     if (this.#closed) {
@@ -291,7 +292,7 @@ export class Settler {
       try {
         this.#options.onSettled(delivery, settlement, settled.has(settlement.eventId))
       } catch (error) {
-        const fields = { event_id: settlement.eventId, ...errorFields(error) }
+        const fields = { ...eventIdField(settlement.eventId), ...errorFields(error) }
         this.#options.logger.error(fields, 'unexpected error after an outcome was written')
       }
     }

@@ -1,5 +1,5 @@
 import type { Delivery } from '../dispatcher/delivery.js'
-import { eventFields } from '../dispatcher/invoke.js'
+import { eventFields } from '../observe/event-fields.js'
 import { errorFields } from '../observe/logger.js'
 import { typeLabels } from '../observe/metrics.js'
 import type { Settings } from './settings.js'

@@ -2,6 +2,7 @@ import { InvalidSettingError } from '../core/errors.js'
 import { nameNested } from '../core/name-nested.js'
 import { integerSetting } from '../core/number-settings.js'
 import { readSettings } from '../core/settings.js'
+import { eventIdsFields } from '../observe/event-fields.js'
 import type { Logger } from '../observe/logger.js'
 import type { EventFilter, EventRecord, EventStore } from '../store.js'
 
@@ -64,10 +65,7 @@ export class DeadLetters {
   async retry(selection: DeadLetterSelection, options: DeadLetterOptions = {}): Promise<readonly string[]> {
     const filter = filterOf(selection, options)
     const ids = await nameNested('deadLetters.retry()', () => this.#store.retryDead(filter))
-    this.#logger.info(
-      { act: 'retry', event_ids: ids.slice(0, 100), count: ids.length },
-      'dead letters retried',
-    )
+    this.#logger.info({ act: 'retry', ...eventIdsFields(ids) }, 'dead letters retried')
     if (ids.length > 0) this.#onChanged()
     return ids
   }
@@ -76,10 +74,7 @@ export class DeadLetters {
   async discard(selection: DeadLetterSelection, options: DeadLetterOptions = {}): Promise<readonly string[]> {
     const filter = filterOf(selection, options)
     const ids = await nameNested('deadLetters.discard()', () => this.#store.discardDead(filter))
-    this.#logger.info(
-      { act: 'discard', event_ids: ids.slice(0, 100), count: ids.length },
-      'dead letters discarded',
-    )
+    this.#logger.info({ act: 'discard', ...eventIdsFields(ids) }, 'dead letters discarded')
     // An ordering key may have waited for it.
     if (ids.length > 0) this.#onChanged()
     return ids

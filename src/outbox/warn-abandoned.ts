@@ -1,7 +1,7 @@
 import type { Clock } from '../core/clock.js'
 import { Batcher } from '../dispatcher/batcher.js'
 import type { Delivery } from '../dispatcher/delivery.js'
-import { eventFields } from '../dispatcher/invoke.js'
+import { callFields } from '../observe/event-fields.js'
 import type { Logger } from '../observe/logger.js'
 
 interface WarnOptions {
@@ -17,7 +17,7 @@ export function warnAbandoned({ clock, logger }: WarnOptions, deliveries: readon
   const batches = new Map<Batcher, Delivery[]>()
   const warn = (delivery: Delivery, handler: string, batch: { events?: number } = {}) => {
     const duration = { duration_ms: Math.round(clock.monotonic() - delivery.startedAt) }
-    const fields = { ...eventFields(delivery.event), handler, attempt: delivery.attempts + 1, ...duration }
+    const fields = { ...callFields(delivery.event, handler, delivery.attempts + 1), ...duration }
     logger.warn({ ...fields, ...batch }, 'handler still running after the drain timeout, event released')
   }
   for (const delivery of deliveries) {

@@ -2,7 +2,7 @@ import type { Clock, Timer } from '../core/clock.js'
 import { AftercommitError } from '../core/errors.js'
 import type { Delivery } from '../dispatcher/delivery.js'
 import type { InFlight, Overdue } from '../dispatcher/in-flight.js'
-import { eventFields } from '../dispatcher/invoke.js'
+import { eventFields } from '../observe/event-fields.js'
 import { errorFields, type Logger } from '../observe/logger.js'
 import type { EventStore } from '../store.js'
 

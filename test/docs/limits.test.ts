@@ -28,7 +28,7 @@ function mostOfRelay(): number {
   try {
     relayOptionsOf({ publishAll: async () => {} } as never, { batchSize: 10 ** 9 })
   } catch (error) {
-    return numberOf(/at most ([\d,]*\d)/.exec((error as Error).message)?.[1] ?? '')
+    return numberOf(/from 1 to (\d+)/.exec((error as Error).message)?.[1] ?? '')
   }
   return Number.NaN
 }

@@ -11,7 +11,8 @@ import { InterruptedError, UsageError } from '../errors.js'
 import type { Terminal } from '../terminal.js'
 import { safe } from '../text.js'
 import { hideUrlParts } from '../url-parts.js'
-import { counted, messageOf, reasonOf, wrap } from '../words.js'
+import { counted, messageOf, reasonOf } from '../words.js'
+import { wrap } from '../wrap.js'
 
 /** All checks of the database together; the one of NOTIFY waits for an answer. */
 const ANSWER_MS = 30_000
