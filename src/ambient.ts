@@ -91,10 +91,10 @@ const inside = new AsyncLocalStorage<Inside>()
 const last = new WeakMap<object, Promise<unknown>>()
 
 /**
- * One piece of work at a time for each subject, in the order in which they were asked for. Rejects with what `nested` gives
- * when the caller is inside of such work, at whatever depth: it would wait for itself.
+ * Runs one piece of work per subject at a time, in the order of the calls. Rejects with the error of `nested` if the caller is
+ * itself part of such work at any depth, because it would wait for itself.
  */
-export async function oneAtATime<T>(
+export async function serialized<T>(
   subject: object,
   work: () => Promise<T>,
   nested: () => Error,

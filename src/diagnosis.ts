@@ -15,12 +15,12 @@ import type {
 } from './store.js'
 import { findUnhandled } from './unhandled.js'
 
-/** What one check has seen. */
-export type Verdict = Omit<Finding, 'check'>
+/** Result of one check: a finding without the name of the check. */
+export type CheckResult = Omit<Finding, 'check'>
 
 export interface Check {
   readonly check: string
-  look(): Verdict | Promise<Verdict>
+  look(): CheckResult | Promise<CheckResult>
 }
 
 /** From when on something counts as too long. */
@@ -51,44 +51,44 @@ const MOST_NAMES = 5
 /** Of what databases name, the longest is the id of a prepared transaction, in quotes. */
 const LONGEST_NAME = 202
 
-export function ok(says: string): Verdict {
+export function ok(says: string): CheckResult {
   return { level: 'ok', says }
 }
 
-export function warning(says: string, advice: string): Verdict {
+export function warning(says: string, advice: string): CheckResult {
   return { level: 'warning', says, advice }
 }
 
-export function problem(says: string, advice: string): Verdict {
+export function problem(says: string, advice: string): CheckResult {
   return { level: 'problem', says, advice }
 }
 
 /**
- * One after the other. A check that fails says so and stops no other one; only when the database does not answer any
- * more, as `ping` tells, everything is rejected.
+ * Runs the checks one after the other. A check that fails has a finding that says so, and the other checks still run. Rejects
+ * only if `ping` rejects after a failed check, because the database does not answer any more.
  */
 export async function runChecks(checks: readonly Check[], ping: () => Promise<unknown>): Promise<Finding[]> {
   const findings: Finding[] = []
   for (const { check, look } of checks) {
-    let verdict: Verdict
+    let result: CheckResult
     try {
-      verdict = await look()
+      result = await look()
     } catch (error) {
       await ping()
-      verdict = couldNotLook(error)
+      result = couldNotLook(error)
     }
-    findings.push({ check, ...verdict })
+    findings.push({ check, ...result })
   }
   return findings
 }
 
 /** Errors of the library say in their first sentence what is wrong, and behind it what to do. */
-export function refusal({ message }: Pick<AftercommitError, 'message'>): Verdict {
+export function refusal({ message }: Pick<AftercommitError, 'message'>): CheckResult {
   const end = message.indexOf('. ')
   return problem(message.slice(0, end + 1), message.slice(end + 2))
 }
 
-function couldNotLook(error: unknown): Verdict {
+function couldNotLook(error: unknown): CheckResult {
   if (isA(error, AftercommitError)) {
     const { says, advice } = refusal(error)
     return { level: 'warning', says: `Could not look: ${says}`, ...(advice ? { advice } : {}) }
@@ -129,7 +129,7 @@ export function leasesByInstance(leases: Iterable<readonly [string, number]>): I
 }
 
 /** The difference between the database's clock and this process's, asked in the middle of that time. */
-export async function clockCheck(databaseNow: () => Promise<number>, limits: Limits): Promise<Verdict> {
+export async function clockCheck(databaseNow: () => Promise<number>, limits: Limits): Promise<CheckResult> {
   const before = Date.now()
   const theirs = await databaseNow()
   const after = Date.now()
@@ -161,7 +161,9 @@ export function backlogChecks(
   limits: Limits,
 ): readonly Check[] {
   const overview = once(() => store.overview())
-  const live = once(async () => (await store.instances(limits.aliveMs)).filter((one) => !one.stoppedAt))
+  const live = once(async () =>
+    (await store.instances(limits.aliveMs)).filter((instance) => !instance.stoppedAt),
+  )
   return [
     {
       check: 'stuck leases',
@@ -186,8 +188,9 @@ function leaseCheck(
   { leases }: StoreOverview,
   live: readonly SeenInstance[],
   registered: readonly SeenInstance[],
-): Verdict {
-  const isGone = (id: string) => registered.some((one) => one.id === id) && !live.some((one) => one.id === id)
+): CheckResult {
+  const isGone = (id: string) =>
+    registered.some((instance) => instance.id === id) && !live.some((instance) => instance.id === id)
   const gone = leases.filter(({ instance }) => isGone(instance))
   if (times.lost > 0) {
     const says = `${events(times.lost)} left by somebody whose lease ran out, up to ${duration(times.lostForMs)} ago, and nobody has taken over.`
@@ -211,7 +214,7 @@ function leaseCheck(
   )
 }
 
-function deadLetterCheck({ types }: StoreOverview): Verdict {
+function deadLetterCheck({ types }: StoreOverview): CheckResult {
   const dead = types.filter((type) => type.dead > 0).sort((a, b) => b.dead - a.dead)
   const count = dead.reduce((sum, type) => sum + type.dead, 0)
   if (count === 0) return ok('No dead events.')
@@ -222,7 +225,7 @@ function deadLetterCheck({ types }: StoreOverview): Verdict {
 }
 
 /** What is paused is meant to wait. */
-function lagCheck({ types }: StoreOverview, paused: readonly string[], limits: Limits): Verdict {
+function lagCheck({ types }: StoreOverview, paused: readonly string[], limits: Limits): CheckResult {
   const pauses = paused.length > 0 ? ` Paused: ${some(paused.map((type) => quoteText(type)))}.` : ''
   const isPaused = ({ eventType }: TypeBacklog) => paused.includes('*') || paused.includes(eventType)
   const [worst] = types.filter((type) => !isPaused(type)).sort((a, b) => b.oldestLagMs - a.oldestLagMs)
@@ -236,7 +239,7 @@ function lagCheck({ types }: StoreOverview, paused: readonly string[], limits: L
   )
 }
 
-function handlerCheck(unhandled: readonly string[]): Verdict {
+function handlerCheck(unhandled: readonly string[]): CheckResult {
   if (unhandled.length === 0) return ok('Every event older than a minute has a registered handler.')
   return warning(
     `No consumer has registered a handler for ${some(unhandled.map((type) => quoteText(type)))}.`,
@@ -249,11 +252,11 @@ function instanceCheck(
   manual: readonly SeenInstance[],
   { types }: StoreOverview,
   limits: Limits,
-): Verdict {
+): CheckResult {
   const pending = types.reduce((sum, type) => sum + type.pending, 0)
   if (live.length === 0) {
     const waiting = pending > 0 ? `, and ${events(pending)} pending` : ''
-    const routes = [...new Set(manual.flatMap((one) => Object.keys(one.handlers)))]
+    const routes = [...new Set(manual.flatMap((instance) => Object.keys(instance.handlers)))]
     const scripts = `Scripts have handled ${some(routes.map((route) => quoteText(route)))} within ${duration(limits.manualMs)}.`
     const says = `No instance has been seen lately${waiting}.${routes.length > 0 ? ` ${scripts}` : ''}`
     if (routes.length > 0 && pending === 0) return ok(says)
@@ -269,7 +272,7 @@ function instanceCheck(
       'Deploy the same handlers for a type everywhere, or give each service an outbox table or a broker subscription of its own. While a deploy is under way this passes by itself.',
     )
   }
-  const hosts = new Set(live.map((one) => one.host)).size
+  const hosts = new Set(live.map((instance) => instance.host)).size
   return ok(`${live.length} live on ${hosts} ${hosts === 1 ? 'host' : 'hosts'}.`)
 }
 

@@ -29,8 +29,8 @@ export function isManual({ id }: Pick<SeenInstance, 'id'>): boolean {
  * on their way.
  */
 export function union(filters: readonly TypeFilter[]): TypeFilter {
-  const names = [...new Set(filters.flatMap((one) => one.names))]
-  const prefixes = [...new Set(filters.flatMap((one) => one.prefixes))]
+  const names = [...new Set(filters.flatMap((filter) => filter.names))]
+  const prefixes = [...new Set(filters.flatMap((filter) => filter.prefixes))]
   return { names, versions: names.map(() => ANY_VERSION), prefixes }
 }
 
@@ -80,7 +80,7 @@ function isRoute(value: unknown): value is string {
 }
 
 function textsIn(value: unknown): string[] {
-  return Array.isArray(value) ? value.filter((one) => typeof one === 'string') : []
+  return Array.isArray(value) ? value.filter((item) => typeof item === 'string') : []
 }
 
 function objectIn(text: unknown): Readonly<Record<string, unknown>> {

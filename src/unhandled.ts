@@ -24,7 +24,7 @@ export async function findUnhandled(store: Source): Promise<readonly string[]> {
 
 /** Returns the types that any consumer, started or manual, has registered within the last seven days. */
 export async function registeredTypes(store: Pick<EventStore, 'instances'>): Promise<TypeFilter> {
-  return union((await store.instances(REGISTERED_MS)).map((one) => one.accept))
+  return union((await store.instances(REGISTERED_MS)).map((instance) => instance.accept))
 }
 
 /**

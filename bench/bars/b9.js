@@ -1,4 +1,4 @@
-import { drain, inTurns } from '../lib/measure.js'
+import { alternate, drain } from '../lib/measure.js'
 import { compare } from '../lib/report.js'
 
 export const title = 'drain in order beside a blocked key'
@@ -13,7 +13,7 @@ export async function run(context) {
     blocked: () => drain(context, 'ours', { ...size, shape: { keys, blocked } }),
     free: () => drain(context, 'ours', { ...size, shape: { keys } }),
   }
-  const results = await inTurns(context, sides, Object.keys(sides), 5)
+  const results = await alternate(context, sides, Object.keys(sides), 5)
   const what = `drain ${count / 1000}k of other keys beside ${blocked / 1000}k behind a blocked one, vs none blocked`
   return [compare(results, { what, ours: 'blocked', peer: 'free', atLeast: 0.9 })]
 }

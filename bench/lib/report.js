@@ -7,7 +7,7 @@ const COLUMNS = ['bar', 'what', 'ours', 'peer', 'ratio', 'must be', 'holds', 'sp
 const WIDEST = 160
 
 /**
- * One part of `inTurns` beside another, by a field of their runs. `less`: less is better. Holds when the ratio of the
+ * One part of `alternate` beside another, by a field of their runs. `less`: less is better. Holds when the ratio of the
  * medians is at least `atLeast`; without it, information. `paired`: the median of each round's ratio counts instead.
  */
 export function compare(results, { what, ours = 'ours', peer, atLeast, details, ...how }) {

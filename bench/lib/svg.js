@@ -26,7 +26,7 @@ export function lineChart({ title, xLabel, yLabel, series, logX = false, logY = 
   const ends = apart(
     shown
       .filter(({ points }) => points.length > 0)
-      .map((one) => ({ ...one, wanted: y.at(one.points.at(-1)[1]) })),
+      .map((curve) => ({ ...curve, wanted: y.at(curve.points.at(-1)[1]) })),
   )
   return svg({
     title,
@@ -34,7 +34,7 @@ export function lineChart({ title, xLabel, yLabel, series, logX = false, logY = 
     body: [
       ...horizontalGrid(y, box),
       ...ticksBelow(x, xs, box),
-      ...shown.map((one) => line(one, x, y)),
+      ...shown.map((curve) => line(curve, x, y)),
       ...ends.map(({ name, colour, at }) => text(box.right + 12, at + 4, name, `fill="${colour}"`)),
       text(box.left - 58, box.top - 14, yLabel),
       text((box.left + box.right) / 2, HEIGHT - 10, xLabel, MIDDLE),

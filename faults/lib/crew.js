@@ -39,7 +39,7 @@ function launch(packageDir, execArgv = []) {
 }
 
 function takeSpare(packageDir) {
-  const at = spares.findIndex((one) => one.packageDir === packageDir && isAlive(one.child))
+  const at = spares.findIndex((spare) => spare.packageDir === packageDir && isAlive(spare.child))
   if (at < 0) return launch(packageDir)
   const [{ child }] = spares.splice(at, 1)
   child.ref()
@@ -48,8 +48,8 @@ function takeSpare(packageDir) {
 }
 
 export function fillSpares(packageDir) {
-  for (const other of spares.filter((one) => one.packageDir !== packageDir)) other.child.kill('SIGKILL')
-  const keep = spares.filter((one) => one.packageDir === packageDir && isAlive(one.child))
+  for (const other of spares.filter((spare) => spare.packageDir !== packageDir)) other.child.kill('SIGKILL')
+  const keep = spares.filter((spare) => spare.packageDir === packageDir && isAlive(spare.child))
   spares.splice(0, spares.length, ...keep)
   while (spares.length < SPARES) spares.push({ packageDir, child: idle(launch(packageDir)) })
 }

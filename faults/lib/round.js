@@ -129,8 +129,9 @@ class Round {
     this.isFinishing = true
     const producers = () => this.crew.of('producer')
     const isFinished = () => {
-      for (const one of producers()) if (one.isReady && !one.isFinished) one.order('finish')
-      return producers().every((one) => one.isFinished)
+      for (const producer of producers())
+        if (producer.isReady && !producer.isFinished) producer.order('finish')
+      return producers().every((producer) => producer.isFinished)
     }
     const finished = await seen(isFinished, 30_000, 50)
     if (!finished) this.journal.write('problem', { text: 'a producer did not come to its end' })
@@ -157,7 +158,7 @@ class Round {
     }
     const areGone = () => this.crew.members.every((member) => member.isGone)
     if (await seen(areGone, EXIT_MS)) return
-    for (const member of this.crew.members.filter((one) => !one.isGone)) {
+    for (const member of this.crew.members.filter((candidate) => !candidate.isGone)) {
       member.isLeaving = false
       this.journal.write('problem', { text: `${member.proc} did not end by itself` })
       member.signal('SIGKILL')

@@ -11,7 +11,9 @@ export const NO_SERVER = { sqlite: 'a file has no server and no connection over 
 export async function victimOf(round, roles) {
   const ready = () => {
     const members = roles.flatMap((role) => round.crew.of(role))
-    const able = members.filter((one) => one.isReady && !one.isGone && !one.isDoomed && !one.isLeaving)
+    const able = members.filter(
+      (member) => member.isReady && !member.isGone && !member.isDoomed && !member.isLeaving,
+    )
     return able.length > 0 ? round.random.pick(able) : undefined
   }
   return seen(ready, 5_000)

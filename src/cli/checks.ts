@@ -96,7 +96,7 @@ export function checkUrl(values: { readonly database: string | undefined }): Fin
   const check = 'url'
   const { OUTBOX_DB_URL, DATABASE_URL } = process.env
   const given = Object.entries({ '--database': values.database, OUTBOX_DB_URL, DATABASE_URL })
-  const [name, url] = given.find(([, one]) => one) ?? []
+  const [name, url] = given.find(([, value]) => value) ?? []
   if (!name || !url) {
     const advice = 'Give --database URL, or set OUTBOX_DB_URL or DATABASE_URL.'
     return { check, level: 'problem', says: 'No database is named.', advice }

@@ -48,7 +48,7 @@ async function load(file: string): Promise<Register> {
   }
   // What a compiler makes of `export default` for CommonJS is one level deeper.
   const inner = (module.default as { default?: unknown } | undefined)?.default
-  const register = [module.default, inner].find((one) => typeof one === 'function')
+  const register = [module.default, inner].find((candidate) => typeof candidate === 'function')
   if (!register) throw new UsageError(`${file} has no function as its default export. It needs ${EXAMPLE}.`)
   return register as Register
 }

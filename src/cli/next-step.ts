@@ -36,9 +36,9 @@ function waitStep(record: EventRecord, { now, paused, instances }: Circumstances
   if (paused.includes(eventType)) return `waits, since its type is paused: aftercommit resume ${eventType}`
   const wait = availableAt.getTime() - now.getTime()
   if (wait > 0) return `waits for its ${status === 'RETRY' ? 'retry' : 'time'} in ${duration(wait)}`
-  const handlers = instances.filter((one) => accepts(one.accept, record))
-  if (!handlers.some((one) => isAlive(one, now))) {
-    const seen = Math.max(...handlers.map((one) => one.lastSeenAt.getTime()))
+  const handlers = instances.filter((instance) => accepts(instance.accept, record))
+  if (!handlers.some((instance) => isAlive(instance, now))) {
+    const seen = Math.max(...handlers.map((instance) => instance.lastSeenAt.getTime()))
     const last =
       handlers.length > 0 ? `, the last one was seen ${duration(Math.max(0, now.getTime() - seen))} ago` : ''
     return `waits for a process that handles ${eventType}: none is running${last}`

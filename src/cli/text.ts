@@ -72,7 +72,7 @@ export function table<Row>(
 
 /** Takes what is too much from the widest flexible column, again and again. */
 function squeeze(widths: number[], isFlexible: readonly boolean[], room: number): void {
-  let surplus = widths.reduce((sum, one) => sum + one, 0) - room
+  let surplus = widths.reduce((sum, width) => sum + width, 0) - room
   while (surplus > 0) {
     const order = widths.map((_, at) => at).filter((at) => isFlexible[at] && (widths[at] as number) > LEAST)
     order.sort((a, b) => (widths[b] as number) - (widths[a] as number))

@@ -187,8 +187,8 @@ function readableMetadata(value: unknown): EventMetadata | null {
   if (!isObject(metadata)) return null
   const readable: Record<string, string> = {}
   for (const field of METADATA_FIELDS) {
-    const one = harmlessMetadata({ [field]: metadata[field] })?.[field]
-    if (one !== undefined) readable[field] = one
+    const text = harmlessMetadata({ [field]: metadata[field] })?.[field]
+    if (text !== undefined) readable[field] = text
   }
   return createMetadata(readable)
 }

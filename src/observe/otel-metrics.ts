@@ -120,7 +120,7 @@ function processOf(labels: MetricLabels): OtelAttributes {
 
 /** The SDK sorts them for each value that it records: so it is soon done. */
 function inOrder(attributes: OtelAttributes): OtelAttributes {
-  return Object.fromEntries(Object.entries(attributes).sort(([one], [other]) => (one < other ? -1 : 1)))
+  return Object.fromEntries(Object.entries(attributes).sort(([first], [other]) => (first < other ? -1 : 1)))
 }
 
 function keyOf({ eventType, handler, failed }: MetricLabels): string {

@@ -89,7 +89,8 @@ class Prometheus implements PrometheusMetrics {
     }
     for (const [name, { prometheus, help }] of entriesOf(DURATIONS)) {
       begin(prometheus, 'histogram', help)
-      for (const one of this.#durations[name].values()) lines.push(...histogramLines(prometheus, one))
+      for (const histogram of this.#durations[name].values())
+        lines.push(...histogramLines(prometheus, histogram))
     }
     return `${lines.join('\n')}\n`
   }

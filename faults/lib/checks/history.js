@@ -138,9 +138,9 @@ function settlementsOf(lines) {
 
 function answer(sent, line) {
   const settled = new Set(line.events)
-  for (const one of sent ?? []) {
-    one.answeredAt = line.at
-    one.settled = settled.has(one.eventId)
+  for (const settlement of sent ?? []) {
+    settlement.answeredAt = line.at
+    settlement.settled = settled.has(settlement.eventId)
   }
 }
 

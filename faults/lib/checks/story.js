@@ -62,7 +62,7 @@ function linesByEvent(lines) {
 }
 
 function answerFor(line, id) {
-  return line.what === 'settled' ? { ...line, events: line.events.filter((one) => one === id) } : line
+  return line.what === 'settled' ? { ...line, events: line.events.filter((eventId) => eventId === id) } : line
 }
 
 /** One line of text for each line of the story, with the time since its first one. */

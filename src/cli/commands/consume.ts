@@ -75,12 +75,13 @@ function tallyOf(store: EventStore): Tally {
   const settle = store.settleIfLeased.bind(store)
   store.settleIfLeased = async (settlements, keepDone) => {
     const settled = await settle(settlements, keepDone)
-    for (const one of settlements) {
-      if (!settled.has(one.eventId) || one.outcome === 'release') continue
-      if (one.outcome === 'done') {
+    for (const settlement of settlements) {
+      if (!settled.has(settlement.eventId) || settlement.outcome === 'release') continue
+      if (settlement.outcome === 'done') {
         tally.done++
-        tally.failing.delete(one.eventId)
-      } else if (one.outcome === 'dead' || one.failures.length > 0) tally.failing.add(one.eventId)
+        tally.failing.delete(settlement.eventId)
+      } else if (settlement.outcome === 'dead' || settlement.failures.length > 0)
+        tally.failing.add(settlement.eventId)
     }
     return settled
   }

@@ -75,7 +75,7 @@ async function applied(pending: readonly Migration[], run: () => Promise<readonl
   const versions = await run()
   return versions.map((version) => ({
     version,
-    name: pending.find((one) => one.version === version)?.name ?? '',
+    name: pending.find((migration) => migration.version === version)?.name ?? '',
   }))
 }
 

@@ -59,10 +59,10 @@ export async function lookAt(store: Source, meter: RateMeter): Promise<Look> {
   const heard = new Set(recent.map(({ id }) => id))
   const leases = new Map(overview.leases.map(({ instance, count }) => [instance, count]))
   const present = shown.filter(({ stoppedAt }) => stoppedAt === null)
-  const instances = present.map((one): InstanceLook => {
-    const { id, host, pid, version, startedAt, lastSeenAt, counters } = one
+  const instances = present.map((instance): InstanceLook => {
+    const { id, host, pid, version, startedAt, lastSeenAt, counters } = instance
     const state = heard.has(id) ? 'running' : 'silent'
-    const handles = Object.keys(one.handlers)
+    const handles = Object.keys(instance.handlers)
     const about = { id, host, pid, version, state, startedAt, lastSeenAt, counters, handles } as const
     return { ...about, leases: leases.get(id) ?? 0 }
   })

@@ -26,12 +26,14 @@ export class RateMeter {
 
   /** Null when nobody runs. */
   measure(running: readonly SeenInstance[]): Rates | null {
-    this.#known = new Map(running.map((one) => [one.id, measured(one, this.#known.get(one.id))]))
+    this.#known = new Map(
+      running.map((instance) => [instance.id, measured(instance, this.#known.get(instance.id))]),
+    )
     if (running.length === 0) return null
     const all = [...this.#known.values()].map(({ rates }) => rates)
     return {
-      donePerSecond: all.reduce((sum, one) => sum + one.donePerSecond, 0),
-      failedPerSecond: all.reduce((sum, one) => sum + one.failedPerSecond, 0),
+      donePerSecond: all.reduce((sum, instance) => sum + instance.donePerSecond, 0),
+      failedPerSecond: all.reduce((sum, instance) => sum + instance.failedPerSecond, 0),
       basis: all.every(({ basis }) => basis === 'heartbeats') ? 'heartbeats' : 'start',
     }
   }

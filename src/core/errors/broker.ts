@@ -36,7 +36,7 @@ export class NotConfirmedError extends AftercommitError {
       `${broker} has not confirmed ${events}. See \`eventIds\`, and \`errors\` for the reasons.`,
       causedBy(first?.error),
     )
-    this.eventIds = Object.freeze(failed.map((one) => one.eventId))
-    this.errors = Object.freeze(failed.map((one) => one.error))
+    this.eventIds = Object.freeze(failed.map((failure) => failure.eventId))
+    this.errors = Object.freeze(failed.map((failure) => failure.error))
   }
 }

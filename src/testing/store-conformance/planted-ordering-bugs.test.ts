@@ -181,13 +181,17 @@ const ORDERING_BUGS: Readonly<Record<string, Bug>> = {
   }),
   'lets no dead row halt': (good) => ({
     settleIfLeased: (settlements, keepDone) => {
-      const changed = settlements.map((one) => (one.outcome === 'dead' ? { ...one, halts: false } : one))
+      const changed = settlements.map((settlement) =>
+        settlement.outcome === 'dead' ? { ...settlement, halts: false } : settlement,
+      )
       return good.settleIfLeased(changed, keepDone)
     },
   }),
   'lets every dead row halt': (good) => ({
     settleIfLeased: (settlements, keepDone) => {
-      const changed = settlements.map((one) => (one.outcome === 'dead' ? { ...one, halts: true } : one))
+      const changed = settlements.map((settlement) =>
+        settlement.outcome === 'dead' ? { ...settlement, halts: true } : settlement,
+      )
       return good.settleIfLeased(changed, keepDone)
     },
   }),
@@ -210,7 +214,7 @@ const ORDERING_BUGS: Readonly<Record<string, Bug>> = {
     retryDead: async (filter) => {
       const halting = new Set([...database.dead].filter((row) => row.halts).map((row) => row.event.eventId))
       const ids = await good.retryDead(filter)
-      for (const id of ids.filter((one) => halting.has(one))) {
+      for (const id of ids.filter((candidate) => halting.has(candidate))) {
         database.change(database.rows.get(id) as Row, { availableAt: Number.POSITIVE_INFINITY })
       }
       return ids
