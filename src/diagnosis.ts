@@ -23,14 +23,14 @@ export interface Check {
   look(): CheckResult | Promise<CheckResult>
 }
 
-/** From when on something counts as too long. */
+/** Times from which on a check reports a finding. */
 export interface Limits {
   readonly clockMs: number
   readonly transactionMs: { readonly warning: number; readonly problem: number }
   readonly lagMs: { readonly warning: number; readonly problem: number }
-  /** A lease that ran out so long ago should have been taken over. */
+  /** Time since expiry from which on a lease should have been taken over. */
   readonly lostMs: number
-  /** An instance that was not seen for so long is gone. */
+  /** Time without a heartbeat from which on an instance is gone. */
   readonly aliveMs: number
   /** Time in which a cron job is expected to run again. */
   readonly manualMs: number
@@ -45,10 +45,10 @@ export const LIMITS: Limits = {
   manualMs: 24 * 3_600_000,
 }
 
-/** An overview names no more types than that. */
+/** Largest number of types in an overview. */
 export const MOST_TYPES = 1_000
 const MOST_NAMES = 5
-/** Of what databases name, the longest is the id of a prepared transaction, in quotes. */
+/** Length of the longest name that a database can report: the quoted id of a prepared transaction. */
 const LONGEST_NAME = 202
 
 export function ok(says: string): CheckResult {
@@ -64,7 +64,7 @@ export function problem(says: string, advice: string): CheckResult {
 }
 
 /**
- * Runs the checks one after the other. A check that fails has a finding that says so, and the other checks still run. Rejects
+ * Runs the checks in their order. A check that fails has a finding that says so, and the other checks still run. Rejects
  * only if `ping` rejects after a failed check, because the database does not answer any more.
  */
 export async function runChecks(checks: readonly Check[], ping: () => Promise<unknown>): Promise<Finding[]> {
@@ -82,7 +82,7 @@ export async function runChecks(checks: readonly Check[], ping: () => Promise<un
   return findings
 }
 
-/** Errors of the library say in their first sentence what is wrong, and behind it what to do. */
+/** Turns an error of the library into a result. Its first sentence says what is wrong, and the rest says what to do. */
 export function refusal({ message }: Pick<AftercommitError, 'message'>): CheckResult {
   const end = message.indexOf('. ')
   return problem(message.slice(0, end + 1), message.slice(end + 2))
@@ -116,7 +116,7 @@ export function instanceOf(token: string): string {
   return end < 0 ? claim : claim.slice(0, end)
 }
 
-/** Of the live leases by token. The instance that holds most comes first. */
+/** Counts the live leases of each instance by their tokens. The instance with the most leases comes first. */
 export function leasesByInstance(leases: Iterable<readonly [string, number]>): InstanceLeases[] {
   const counts = new Map<string, number>()
   for (const [token, count] of leases) {
@@ -128,7 +128,7 @@ export function leasesByInstance(leases: Iterable<readonly [string, number]>): I
     .sort((a, b) => b.count - a.count || (a.instance < b.instance ? -1 : 1))
 }
 
-/** The difference between the database's clock and this process's, asked in the middle of that time. */
+/** Compares the clock of the database with the clock of this process. Assumes that the query took equally long both ways. */
 export async function clockCheck(databaseNow: () => Promise<number>, limits: Limits): Promise<CheckResult> {
   const before = Date.now()
   const theirs = await databaseNow()
@@ -136,7 +136,7 @@ export async function clockCheck(databaseNow: () => Promise<number>, limits: Lim
   const differenceMs = Math.round(theirs - (before + after) / 2)
   const far = Math.abs(differenceMs)
   const says = `The database's clock is ${duration(far)} ${differenceMs < 0 ? 'behind' : 'ahead of'} the one of this process.`
-  // As far as can be told from here.
+  // The difference is exact to half the duration of the query.
   if (far - (after - before) / 2 < limits.clockMs) return ok(says)
   return warning(
     says,
@@ -144,17 +144,17 @@ export async function clockCheck(databaseNow: () => Promise<number>, limits: Lim
   )
 }
 
-/** Rows whose lease ran out long ago without anybody taking them over, and how long the live leases go on. */
+/** Rows whose lease expired long ago and that no instance took over, and the time that the live leases last. */
 export interface LeaseTimes {
   readonly lost: number
-  /** Since when the first of them is lost. */
+  /** Time since the first of these leases was lost. */
   readonly lostForMs: number
   readonly longestMs: number
 }
 
 type Backlog = Pick<EventStore, 'overview' | 'instances' | 'paused' | 'unhandled'>
 
-/** What can be said of any store by its own methods. */
+/** Checks that work on every store, because they use the methods of the store contract only. */
 export function backlogChecks(
   store: Backlog,
   leaseTimes: () => Promise<LeaseTimes>,
@@ -224,7 +224,7 @@ function deadLetterCheck({ types }: StoreOverview): CheckResult {
   )
 }
 
-/** What is paused is meant to wait. */
+/** Checks how long events wait. Paused types are ignored. */
 function lagCheck({ types }: StoreOverview, paused: readonly string[], limits: Limits): CheckResult {
   const pauses = paused.length > 0 ? ` Paused: ${some(paused.map((type) => quoteText(type)))}.` : ''
   const isPaused = ({ eventType }: TypeBacklog) => paused.includes('*') || paused.includes(eventType)

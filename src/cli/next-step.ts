@@ -12,7 +12,7 @@ export interface Circumstances {
 /** An instance that has not been seen for so long is gone, whatever its poll interval. */
 const GONE_MS = 120_000
 
-/** What will become of an event, in one sentence. */
+/** Describes in one sentence what happens to an event next. */
 export function nextStep(record: EventRecord, circumstances: Circumstances): string {
   const { status, eventId, doneAt } = record
   if (status === 'DONE') return `nothing: it is done${doneAt ? `, since ${doneAt.toISOString()}` : ''}`

@@ -462,7 +462,7 @@ class DriverErrors {
     try {
       return this.#cleanObject(error, depth)
     } catch {
-      // It cannot be read, so nobody can print it either.
+      // An error that cannot be read cannot be printed either.
       return error
     }
   }

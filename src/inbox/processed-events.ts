@@ -24,7 +24,7 @@ export interface ProcessedEventStore {
   deleteBefore(date: Date): Promise<number>
 }
 
-/** What the inbox needs of an outbox; every outbox has it. */
+/** The part of an outbox that the inbox uses. */
 export interface OutboxLike<Client> {
   readonly store: Pick<EventStore, 'isProcessed' | 'pruneProcessed'> & {
     markProcessed(client: Client, handler: string, eventId: string): Promise<boolean>

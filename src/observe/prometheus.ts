@@ -103,7 +103,7 @@ interface Counter {
 
 interface Histogram {
   readonly labels: string
-  /** How many fell into each bucket, and one more for those above. */
+  /** Number of values per bucket. The last entry counts the values above the largest bound. */
   readonly counts: Float64Array
   sum: number
 }
@@ -128,7 +128,7 @@ function histogramLines(name: string, { labels, counts, sum }: Histogram): strin
 
 const NO_LABELS: MetricLabels = {}
 
-/** What stands in the braces is the key of a series: two lines with the same labels would spoil the whole page. */
+/** Label text of each counter. The text is the key of a series, because two lines with the same labels make a page invalid. */
 const KEYS: Partial<Record<CounterName, (labels: MetricLabels) => string>> = {
   success: (labels) => labelsText(labels, 'success'),
   failure: (labels) => labelsText(labels, 'failure'),

@@ -2,6 +2,7 @@ import { expect, it } from 'vitest'
 import { LINE_LIMIT } from '../../scripts/check-exports.mjs'
 import { MAX_HEADERS, MAX_METADATA, MAX_NAME } from '../../src/core/checks.js'
 import { MAX_EVENT_ID } from '../../src/core/event-id.js'
+import { MAX_DURATION_MS } from '../../src/core/number-settings.js'
 import { MAX_BATCH_BYTES, MAX_PAYLOAD_BYTES, MAX_PAYLOAD_DEPTH } from '../../src/core/payload-limits.js'
 import { MAX_COLUMN_BYTES } from '../../src/core/row-limits.js'
 import { patient } from '../../src/index.js'
@@ -63,6 +64,12 @@ const LIMITS: readonly Limit[] = [
     /when the file has at most (\d+) MB/g,
     'SMALL_FILE in MB',
     constantIn('src/stores/sqlite/diagnose.ts', 'SMALL_FILE') / MIB,
+  ),
+  limit(
+    'docs/configuration.md',
+    /at most ([\d,]+) days/g,
+    'the largest number of a variable in days',
+    MAX_DURATION_MS / (24 * 3_600_000),
   ),
   limit(
     'docs/cli.md',

@@ -65,7 +65,7 @@ export const consume = defineCommand({
 
 interface Tally {
   done: number
-  /** Those whose last attempt has failed. */
+  /** Ids of the events whose last attempt failed. */
   readonly failing: Set<string>
 }
 
@@ -96,7 +96,7 @@ async function handleAll(outbox: Outbox, signal: AbortSignal): Promise<void> {
   await outbox.stop()
 }
 
-/** The same for a single handler, which no `stop()` knows. */
+/** Handles one event. Applies the drain timeout itself, because `outbox.stop()` does not cover `consumeOne()`. */
 async function handleOne(outbox: Outbox, signal: AbortSignal, drainTimeoutMs = 5_000): Promise<void> {
   const handled = outbox.consumeOne()
   const late = whenAborted(signal).then(async () => {

@@ -8,12 +8,15 @@ import type { Terminal } from '../terminal.js'
 import { type Column, cut, duration, safe, table, widthOf } from '../text.js'
 import { integerOption } from '../values.js'
 
-/** Read together: few at first, then as many as their size allows, since each page may cost a look at the whole table. */
+/**
+ * Number of rows per query: few in the first query, then as many as `bytes` allows. Larger pages are cheaper, because every
+ * query may scan the whole table.
+ */
 const PAGE = { first: 100, least: 10, most: 10_000, bytes: 16 * 1_048_576 }
 const MOST = 100_000
-/** Of an error's text; `show` tells all of it. */
+/** Width of an error in terminal cells. `aftercommit show` prints the whole text. */
 const ERROR_CELLS = 200
-/** A narrower terminal has no room for them beside ids, which are never cut: they are there to be copied. */
+/** Least width of a terminal on which errors are shown. Ids are never cut, because users copy them. */
 const WIDE = 100
 
 const STATUSES: Readonly<Record<string, readonly (EventStatusName | undefined)[]>> = {
@@ -139,7 +142,7 @@ function roomFor(rows: readonly Row[], room: number): number {
   return Math.max(room, front.length - 'ID'.length + ids + '  …'.length)
 }
 
-/** What the table needs, without the payload. */
+/** Columns of the table, without the payload. */
 interface Row {
   readonly seq: number
   readonly status: EventStatusName

@@ -2,7 +2,7 @@ import type { EventStore, InstanceLeases, SeenInstance, TypeBacklog } from '../.
 import { findUnhandled } from '../../unhandled.js'
 import type { RateMeter, Rates } from './rates.js'
 
-/** What the outbox looked like at a moment. Its JSON is what `status --json` prints. */
+/** State of the outbox at one moment. `status --json` prints it as JSON. */
 export interface Look {
   readonly at: Date
   /** The kind of database. */
@@ -41,7 +41,7 @@ export interface InstanceLook {
   readonly handles: readonly string[]
 }
 
-/** Both by the database's clock. */
+/** How long an instance is shown, and how long it counts as running, after its last heartbeat by the database's clock. */
 const SHOWN_MS = 3_600_000
 const RUNNING_MS = 60_000
 

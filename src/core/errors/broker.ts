@@ -18,14 +18,14 @@ export class BrokerUnavailableError extends AftercommitError {
   }
 }
 
-/** Some of the events were not confirmed by the broker; it may have taken them. The others are published. */
+/** The broker did not confirm some of the events, but may have accepted them. All other events are published. */
 export class NotConfirmedError extends AftercommitError {
   static {
     nameErrors(NotConfirmedError, 'NotConfirmedError')
   }
 
   readonly eventIds: readonly string[]
-  /** What went wrong with each of them. */
+  /** The errors, in the order of `eventIds`. */
   readonly errors: readonly unknown[]
 
   constructor(broker: string, failed: readonly { readonly eventId: string; readonly error: unknown }[]) {
