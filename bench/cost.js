@@ -56,7 +56,7 @@ const RUN = {
     }),
 }
 
-/** Runs one process from its start to its end and answers what the database counted meanwhile, per event. */
+/** Runs one process and returns the counters of the database for that time, per event. */
 async function counted({ databases, child }, { variant, job, events, name, statements }) {
   const { url } = job
   const sizeBefore = await sizeOf(url)

@@ -69,7 +69,7 @@ class Watch {
   /** @type {string[] | undefined} what the killed worker held */
   #orphans
   #killedAt = 0
-  /** How many events the killed worker held. */
+  /** Number of events that the killed worker had leased. */
   orphans = 0
 
   /**

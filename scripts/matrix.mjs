@@ -58,7 +58,7 @@ export function countSuites(testResults) {
   for (const { assertionResults } of testResults) {
     for (const { ancestorTitles, status } of assertionResults) {
       const [, suite, subject] = ancestorTitles.map((title) => SUITE.exec(title)).find(Boolean) ?? []
-      // Those of buses have a table of their own.
+      // Buses have their own table.
       if (suite === undefined || suite === 'bus') continue
       const count = countIn(counts, `${suite}\n${subject}`)
       count[status === 'passed' ? 'passed' : status === 'failed' ? 'failed' : 'skipped']++
@@ -67,7 +67,7 @@ export function countSuites(testResults) {
   return counts
 }
 
-/** The same by `bus\ntheme`, for the suite of buses. */
+/** Counts the tests of the bus suite by `bus\ntheme`. */
 export function countThemes(testResults) {
   const counts = new Map()
   for (const { assertionResults } of testResults) {
@@ -196,7 +196,7 @@ function countIntegrations(runs, titles) {
   return counts
 }
 
-/** Those that are expected, and whatever else has run. */
+/** Returns the expected drivers and all others that have run. */
 function driversOf(name, expected, counts) {
   const seen = [...counts.keys()]
     .map((key) => key.split('\n'))

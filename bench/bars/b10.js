@@ -4,7 +4,7 @@ import { compare } from '../lib/report.js'
 
 export const title = 'relay to a broker, beside its bare client'
 
-/** The relay's own batch size comes first: that is the bar. The others show what it is worth, and run once. */
+/** Batch sizes. The first is the relay's default, which decides the bar. The other sizes run once, for comparison. */
 const BATCHES = [500, 10, 50, 100, 1_000]
 /** As it says when it starts. */
 const VERSION = /(?:Redis version=|Valkey version=|Version: +|RabbitMQ )v?(\d+\.\d+\.\d+)/

@@ -13,7 +13,7 @@ export async function run(context) {
   const fewer = context.size(4_500, 600)
   const sides = {
     ours: () => load('ours', count),
-    // Its warm-up takes longer than ours: what it does for a job is more.
+    // graphile-worker warms up more slowly, because it does more work per job.
     ...graphileSides('load', (options) => load('graphile', fewer, { warm: 2 * fewer, ...options })),
     'ours, logging': () => load('ours', count, { defaultLogger: true }),
     'graphile-worker, defaults': () => load('graphile', fewer / 2, { tuning: DEFAULTS }),

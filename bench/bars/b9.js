@@ -3,7 +3,7 @@ import { compare } from '../lib/report.js'
 
 export const title = 'drain in order beside a blocked key'
 
-/** The other keys, while one key waits for the retry of its first event with 100,000 events behind it. */
+/** Measures other keys while one key, with 100,000 events behind its first event, waits for the retry of that event. */
 export async function run(context) {
   const count = context.size(90_000, 18_000)
   const size = { count, warm: count / 9 }

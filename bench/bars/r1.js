@@ -7,7 +7,7 @@ import { compare } from '../lib/report.js'
 export const title = 'publishing while old rows are pruned'
 const RATE = 500
 const DAY_MS = 24 * 3_600_000
-/** What is measured before the pruning begins, and left out at the start. */
+/** Time that is measured before the pruning begins, and time at the start that is left out. */
 const BEFORE_MS = 8_000
 const WARM_MS = 3_000
 

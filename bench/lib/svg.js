@@ -75,7 +75,7 @@ export function barChart({ title, yLabel, groups, log = false, format = number }
   })
 }
 
-/** What was reached, as a multiple of what must be: right of the line holds. `rows`: [{ label, value, low, high, note }]. */
+/** Shows each result as a multiple of its limit. A bar holds right of the line. `rows`: [{ label, value, low, high, note }]. */
 export function shareChart({ title, rows }) {
   const [width, row, label] = [1120, 20, 540]
   const box = { left: label, right: width - 160, top: 64, bottom: 64 + rows.length * row }

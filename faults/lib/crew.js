@@ -54,7 +54,7 @@ export function fillSpares(packageDir) {
   while (spares.length < SPARES) spares.push({ packageDir, child: idle(launch(packageDir)) })
 }
 
-/** It does not keep its owner, whose exit ends it. */
+/** Lets the parent exit although the child still runs. The exit of the parent ends the child. */
 function idle(child) {
   child.unref()
   child.channel?.unref()
@@ -123,7 +123,7 @@ export class Crew {
     this.start(member.name)
   }
 
-  /** Nobody is replaced any more. */
+  /** Stops the replacement of processes that die. */
   close() {
     this.#isClosing = true
   }
@@ -143,9 +143,9 @@ class Member {
   isReady = false
   isArmed = false
   isFinished = false
-  /** It is going to be killed. */
+  /** Whether the process is going to be killed. */
   isDoomed = false
-  /** It has been told to end. */
+  /** Whether the process was told to end. */
   isLeaving = false
   isGone = false
   staysAway = false
@@ -174,7 +174,7 @@ class Member {
     return this.ended
   }
 
-  /** What it has written so far. */
+  /** Returns the journal lines that the process has written so far. */
   lines() {
     return readJournal(this.dir, this.proc)
   }

@@ -56,7 +56,7 @@ export async function runRound({ store, fault, seed, packageDir = ROOT, server, 
 class Round {
   #proxies = []
   strikes = []
-  /** Whoever is born from now on publishes nothing any more. */
+  /** Whether new processes must not publish any more. */
   isFinishing = false
   began = performance.now()
 
@@ -114,7 +114,7 @@ class Round {
     this.#urls = { producer: this.proxies.producer.url, worker: this.proxies.worker.url }
   }
 
-  /** A strike answers what proves that it hit, or nothing when it did not. */
+  /** Runs one strike. The strike returns a proof that it hit, or nothing if it missed. */
   async #strike(n) {
     const { name } = this.scenario
     this.journal.write('fault', { name, n })
@@ -124,7 +124,7 @@ class Round {
     await sleep(this.random.between(100, 400))
   }
 
-  /** Everybody who publishes comes to an end. */
+  /** Waits until all producers have finished. */
   async #finish() {
     this.isFinishing = true
     const producers = () => this.crew.of('producer')
@@ -148,7 +148,7 @@ class Round {
     }
   }
 
-  /** They are asked to end and have to do so by themselves. */
+  /** Asks all processes to end. They must end by themselves. */
   async #stop() {
     this.crew.close()
     for (const member of this.crew.members) {
@@ -166,7 +166,7 @@ class Round {
     await until('they are gone', areGone, 5_000)
   }
 
-  /** How many processes ended at that point so far. */
+  /** Returns how many processes have ended at that point so far. */
   deaths(point) {
     return readJournals(this.dir).filter((line) => line.what === 'hit' && line.point === point).length
   }

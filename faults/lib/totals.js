@@ -20,7 +20,7 @@ export function totalsOf(reports) {
   }
 }
 
-/** One violation outweighs everything, and anything outweighs `not seen`. */
+/** Returns `violated` for an invariant with at least one violation, and `not seen` only if no round has seen it. */
 function verdictsOf(reports) {
   const verdicts = {}
   for (const report of reports) {

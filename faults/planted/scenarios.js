@@ -5,26 +5,26 @@ import { lineOf, strikeAt, victimOf } from '../scenarios/strikes.js'
 
 const EVERYWHERE = ['postgres', 'mysql', 'mariadb', 'sqlite']
 
-/** Known to runRound() by its name. */
+/** Registers a scenario, so that runRound() finds it by its name. */
 function plantedScenario(name, more) {
   const scenario = { name, title: name, stores: EVERYWHERE, strikes: 1, doorbell: true, ...more }
   scenarios[name] ??= scenario
   return name
 }
 
-/** So many lines of all processes together, whatever they say. */
+/** Waits for this number of journal lines of all processes together. */
 async function activity(round, lines) {
   const count = () => round.crew.members.reduce((sum, member) => sum + member.lines().length, 0)
   return (await seen(() => count() >= lines, 8_000, 50)) ? `${lines} lines were written` : null
 }
 
-/** Nothing goes wrong; the producers handle what they publish. */
+/** No faults. The producers handle the events that they publish. */
 export const hotWork = plantedScenario('planted: hot work', {
   hot: true,
   strike: (round) => activity(round, 350),
 })
 
-/** Nothing goes wrong; the workers do everything. */
+/** No faults. The workers handle all events. */
 export const coldWork = plantedScenario('planted: cold work', {
   hot: false,
   strike: (round) => activity(round, 500),
@@ -103,7 +103,7 @@ export const outage = plantedScenario('planted: outage', {
 
 /** While it is drained nothing changes for so long: what is left is lost. */
 const STILL_MS = 3_000
-/** So many leases were lost that nobody can hope for an end. */
+/** Number of lost leases from which on the round cannot end any more. */
 const MANY_ABORTS = 20
 
 /** A lost event would keep the round for a minute; the final state tells of it sooner. */

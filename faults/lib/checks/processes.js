@@ -24,7 +24,7 @@ export function stoppedProcessesExit({ lives }) {
   return { seen, violations }
 }
 
-/** I12. No error that nobody caught, no exit that nobody meant. Being killed on purpose is the only excuse. */
+/** I12. No process has an uncaught error or an unexpected exit, unless it was killed on purpose. */
 export function nothingCrashes({ lines, lives }) {
   const violations = []
   for (const { what, proc, text } of lines) {
