@@ -11,6 +11,7 @@ import {
 } from './number-settings.js'
 
 const INVALID: [string, unknown][] = [
+  ['null', null],
   ['a fraction', 1.5],
   ['a negative number', -1],
   ['NaN', Number.NaN],

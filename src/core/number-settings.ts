@@ -22,7 +22,7 @@ export function integerSetting(
   given: number | undefined,
   { default: byDefault, ...limits }: NumberSetting = {},
 ): number {
-  const value = given ?? byDefault
+  const value = given === undefined ? byDefault : given
   const problem = integerProblem(value, limits)
   if (problem !== null) throw new InvalidSettingError(setting, problem)
   return Math.min(value as number, MAX_DURATION_MS)
@@ -34,7 +34,7 @@ export function durationSetting(
   given: number | undefined,
   { default: byDefault, ...limits }: NumberSetting = {},
 ): number {
-  const value = given ?? byDefault
+  const value = given === undefined ? byDefault : given
   if (integerProblem(value, limits) === null) return Math.min(value as number, MAX_DURATION_MS)
   const range = rangeOf('a whole number of milliseconds', limits)
   throw new InvalidSettingError(setting, `must be ${range}. For 30 seconds, write 30000`)

@@ -93,8 +93,8 @@ function parsed(name: string, text: string, takes: Variable['takes']): string | 
     throw new InvalidSettingError(name, `must be ${takes.map((word) => `'${word}'`).join(' or ')}`)
   }
   const value = parseInteger(text)
-  const { least, unit, isDuration } = takes
-  if (isDuration) return durationSetting(name, value, { min: least })
-  const max = unit === 1 ? {} : { max: MAX_DURATION_MS / unit }
-  return integerSetting(name, value, { min: least, ...max }) * unit
+  const { least: min, unit, isDuration } = takes
+  if (isDuration) return durationSetting(name, value, { min })
+  if (unit === 1) return integerSetting(name, value, { min })
+  return integerSetting(name, value, { min, max: MAX_DURATION_MS / unit }) * unit
 }

@@ -59,8 +59,9 @@ export function batchRegistrationOf(
   if (typeof given !== 'object' || given === null) throw new InvalidSettingError('size', MISSING_SIZE)
   const options = readSettings(`handler ${name}`, given, ['size', 'waitMs', ...HANDLER])
   const { size } = options
-  const sizeProblem = integerProblem(size, { min: 1, max: LARGEST_BATCH })
-  if (sizeProblem !== null) throw new InvalidSettingError('size', MISSING_SIZE)
+  if (integerProblem(size, { min: 1, max: LARGEST_BATCH }) !== null) {
+    throw new InvalidSettingError('size', MISSING_SIZE)
+  }
   const waitMs = durationSetting('waitMs', options.waitMs, { default: 50 })
   const { timeoutMs, exclusive, retry } = checkedOptions(options)
   const concurrency = options.concurrency ?? 1
