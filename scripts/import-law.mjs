@@ -58,7 +58,6 @@ const LAW = [
   },
   { files: ['transactions/**'], may: ['core/**', ...CONTRACTS] },
   { files: ['bus/**'], may: ['core/**', ...CONTRACTS, 'own'] },
-  { files: ['buses/memory.ts'], may: ['core/**', 'bus.ts', 'bus/**'] },
   { files: ['buses/*/**'], may: ['core/**', 'bus.ts', 'bus/**', 'observe/logger.ts', 'own'] },
   { files: ASSEMBLY, may: EVERYTHING_BELOW },
   { files: ['testing/**'], may: [...EVERYTHING_BELOW, 'own'] },

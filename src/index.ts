@@ -1,12 +1,18 @@
 export { BrokerBus } from './bus/broker-bus.js'
-export type { BusOptions } from './bus/settings.js'
+export { type BusOptions, type BusSettings, readBusOptions } from './bus/settings.js'
 export type {
   ConfirmingPublisher,
+  ConsumeOptions,
+  Consumption,
+  DeadLetterReason,
   EventBus,
   EventHandler,
   EventPublisher,
   EventSubscriber,
+  IncomingMessage,
+  OutgoingMessage,
   PublishOptions,
+  Transport,
 } from './bus.js'
 export * from './core/index.js'
 export type { BatchContext, BatchFunction, BatchResults } from './dispatcher/batcher.js'

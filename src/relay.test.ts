@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import type { ConfirmingPublisher, EventPublisher } from './bus.js'
-import { InMemoryEventBus } from './buses/memory.js'
+import { InMemoryEventBus } from './buses/memory/index.js'
 import { systemClock } from './core/clock.js'
 import { EventEnvelope } from './core/envelope.js'
 import { BrokerUnavailableError, NotConfirmedError } from './core/errors.js'

@@ -1,5 +1,12 @@
 import { currentEvent } from '../ambient.js'
-import type { ConfirmingPublisher, EventBus, EventHandler, PublishOptions } from '../bus.js'
+import type {
+  ConfirmingPublisher,
+  EventBus,
+  EventHandler,
+  OutgoingMessage,
+  PublishOptions,
+  Transport,
+} from '../bus.js'
 import { EventCatalog } from '../core/catalog.js'
 import { atMost, type Timer } from '../core/clock.js'
 import type { EventDefinition } from '../core/define-event.js'
@@ -20,7 +27,6 @@ import { messageOf } from './message.js'
 import { type ReadPublishOptions, readPublishOptions } from './publish-options.js'
 import type { BusSettings } from './settings.js'
 import { checkTypes, Subscriptions, type TypeOrDefinition } from './subscriptions.js'
-import type { OutgoingMessage, Transport } from './transport.js'
 
 const CHUNK = 1_000
 /** A broker that does not answer must not keep the process from ending. */

@@ -13,7 +13,7 @@ import { HOSTILE_VALUES } from '../testing/hostile-values.js'
 import { VirtualClock } from '../testing/virtual-clock.js'
 import { BrokerBus } from './broker-bus.js'
 import { messageOf } from './message.js'
-import { type BusOptions, busSettingsOf } from './settings.js'
+import { type BusOptions, readBusOptions } from './settings.js'
 
 const OPTIONS: BusOptions = {
   group: 'billing',
@@ -24,7 +24,7 @@ const OPTIONS: BusOptions = {
 async function world(handle: (event: EventEnvelope) => unknown, options: BusOptions = {}) {
   const transport = new PaperTransport()
   const clock = new VirtualClock()
-  const bus = new BrokerBus(transport, busSettingsOf({ ...OPTIONS, clock, ...options }))
+  const bus = new BrokerBus(transport, readBusOptions({ ...OPTIONS, clock, ...options }))
   const calls: string[] = []
   bus.subscribe('*', {
     name: 'work',
@@ -34,10 +34,10 @@ async function world(handle: (event: EventEnvelope) => unknown, options: BusOpti
     },
   })
   await bus.start()
-  const deliver = (init: Partial<EnvelopeInit> = {}, deliveries = 1) =>
+  const deliver = (init: Partial<EnvelopeInit> = {}, deliveryCount = 1) =>
     transport.deliver(
       messageOf(EventEnvelope.create({ eventType: 'order.placed', ...init }), undefined),
-      deliveries,
+      deliveryCount,
     )
   return { transport, clock, bus, calls, deliver }
 }
@@ -72,7 +72,7 @@ describe('the log of a consumer', () => {
       { level: 'warn', message: 'handler failed', fields: { ...call, event_id: 'bad', ...failed } },
       {
         level: 'error',
-        message: 'a message goes to the dead letters',
+        message: 'handlers failed permanently, dead-lettering the message',
         fields: { ...event, event_id: 'bad', ...dead },
       },
     ])
@@ -173,8 +173,8 @@ describe('a consumer', () => {
     expect(calls.length).toBe(2)
     await clock.advance(1_000)
     expect(calls.length).toBe(3)
-    expect(transport.buried).toEqual([
-      { message, burial: { group: 'billing', handlers: ['work'], attempts: 3, error: 'work: Error: no' } },
+    expect(transport.deadLettered).toEqual([
+      { message, reason: { group: 'billing', handlers: ['work'], attempts: 3, error: 'work: Error: no' } },
     ])
     expect(transport.acked).toEqual([])
     await stopped(bus, clock)
@@ -201,12 +201,12 @@ describe('a consumer', () => {
     const first = deliver({ eventId: 'a' })
     const second = deliver({ eventId: 'b' })
     await turns(20)
-    transport.consuming?.onLost([first, second])
+    transport.consuming?.onLeaseLost([first, second])
     finish.open()
     await turns(20)
     expect(calls).toEqual(['a'])
     await stopped(bus, clock)
-    expect([transport.acked, transport.released, transport.buried]).toEqual([[], [], []])
+    expect([transport.acked, transport.released, transport.deadLettered]).toEqual([[], [], []])
   })
 
   it('does not run beside itself what comes again, nor again what has succeeded by then', async () => {
@@ -214,7 +214,7 @@ describe('a consumer', () => {
     const { transport, deliver, calls, clock, bus } = await world(() => finish.opened)
     const first = deliver({ eventId: 'a' })
     await turns(20)
-    transport.consuming?.onLost([first])
+    transport.consuming?.onLeaseLost([first])
     const again = deliver({ eventId: 'a' }, 2)
     await turns(20)
     expect(calls).toEqual(['a'])
@@ -230,8 +230,8 @@ describe('a consumer', () => {
     deliver({}, 14)
     await turns(20)
     expect(calls).toEqual([])
-    expect(transport.buried).toMatchObject([
-      { burial: { handlers: [], error: expect.stringContaining('14 times') } },
+    expect(transport.deadLettered).toMatchObject([
+      { reason: { handlers: [], error: expect.stringContaining('14 times') } },
     ])
     deliver({}, 13)
     await clock.advance(100)
@@ -268,7 +268,7 @@ describe('a consumer', () => {
       }
       for (const one of left) transport.deliver(messageOf(one, undefined), life)
       await Promise.race([died.opened, clock.advance(60_000)])
-      buried.push(...transport.buried.map(({ message }) => String(message.attributes.id)))
+      buried.push(...transport.deadLettered.map(({ message }) => String(message.attributes.id)))
       left = left.filter(({ eventId }) => !ackedIds.has(eventId) && !buried.includes(eventId))
     }
     expect(buried).toEqual(['e0'])
@@ -298,14 +298,14 @@ describe('a consumer', () => {
     )
     deliver()
     await clock.advance(10_000)
-    expect(transport.buried[0]?.burial.error).toBe('work: Error: card #### refused')
+    expect(transport.deadLettered[0]?.reason.error).toBe('work: Error: card #### refused')
     expect(JSON.stringify(log.lines)).not.toContain('4111')
     await stopped(bus, clock)
   })
 
-  it('leaves no wait for a burial behind', async () => {
+  it('leaves no wait for a reason behind', async () => {
     const { transport, deliver, clock, bus } = await world(() => {})
-    transport.onBury = async () => {
+    transport.onDeadLetter = async () => {
       throw new Error('down')
     }
     deliver({}, 99)
@@ -313,18 +313,18 @@ describe('a consumer', () => {
     await stopped(bus, clock)
   })
 
-  it('insists on the burial while the broker cannot do it', async () => {
+  it('insists on the reason while the broker cannot do it', async () => {
     const { transport, deliver, clock, bus } = await world(() => {}, {})
     let isDown = true
-    transport.onBury = async () => {
+    transport.onDeadLetter = async () => {
       if (isDown) throw new Error('down')
     }
     deliver({}, 99)
     await clock.advance(60_000)
-    expect(transport.buried).toEqual([])
+    expect(transport.deadLettered).toEqual([])
     isDown = false
     await clock.advance(5_000)
-    expect(transport.buried.length).toBe(1)
+    expect(transport.deadLettered.length).toBe(1)
     await stopped(bus, clock)
   })
 
@@ -335,8 +335,8 @@ describe('a consumer', () => {
     deliver({ eventType: 'numbered', payload: 5 })
     await turns(20)
     expect(calls.length).toBe(1)
-    expect(transport.buried).toMatchObject([{ burial: { handlers: [], attempts: 0 } }])
-    expect(JSON.stringify(transport.buried.map((one) => one.burial))).not.toContain('secret')
+    expect(transport.deadLettered).toMatchObject([{ reason: { handlers: [], attempts: 0 } }])
+    expect(JSON.stringify(transport.deadLettered.map((one) => one.reason))).not.toContain('secret')
     await stopped(bus, clock)
   })
 
@@ -356,7 +356,7 @@ describe('a consumer', () => {
   it('stops extending the acknowledgement deadline of messages of types without a handler', async () => {
     const transport = new PaperTransport()
     const clock = new VirtualClock()
-    const bus = new BrokerBus(transport, busSettingsOf({ ...OPTIONS, clock, takeoverMs: 3_000 }))
+    const bus = new BrokerBus(transport, readBusOptions({ ...OPTIONS, clock, takeoverMs: 3_000 }))
     const finish = gate()
     bus.subscribe('order.placed', { name: 'work', handle: () => finish.opened })
     await bus.start()
@@ -389,7 +389,7 @@ describe('a consumer', () => {
     deliver({}, 99)
     deliver()
     await clock.advance(10_000)
-    expect(transport.buried).toHaveLength(3)
+    expect(transport.deadLettered).toHaveLength(3)
     transport.extended.length = 0
     await clock.advance(10_000)
     expect(transport.extended).toEqual([])
@@ -440,10 +440,10 @@ describe('a consumer', () => {
     transport.consume = async (options) => {
       const consumption = await consume(options)
       const message = transport.deliver(messageOf(EventEnvelope.create({ eventType: 'early' }), undefined))
-      if (isLost) options.onLost([message])
+      if (isLost) options.onLeaseLost([message])
       return consumption
     }
-    const bus = new BrokerBus(transport, busSettingsOf(OPTIONS))
+    const bus = new BrokerBus(transport, readBusOptions(OPTIONS))
     const seen: string[] = []
     bus.subscribe('*', { name: 'work', handle: (event) => void seen.push(event.eventType) })
     await bus.start()

@@ -1,8 +1,8 @@
+import type { IncomingMessage, OutgoingMessage } from '../bus.js'
 import { contentTypeOf, fromAttributes, toTextAttributes } from '../core/cloud-event.js'
 import { binaryContent } from '../core/cloud-event-binary.js'
 import type { EventEnvelope } from '../core/envelope.js'
 import { InvalidEventError } from '../core/errors.js'
-import type { IncomingMessage, OutgoingMessage } from './transport.js'
 
 /** The latest time that a Date can hold, in milliseconds since 1970. */
 const LATEST_MS = 8.64e15

@@ -13,7 +13,7 @@ import {
 } from '../../test/support/spans.js'
 import { gate, turns } from '../../test/support/until.js'
 import { BrokerBus } from '../bus/broker-bus.js'
-import { busSettingsOf } from '../bus/settings.js'
+import { readBusOptions } from '../bus/settings.js'
 import { fixedDelay, RetryAfter } from '../core/index.js'
 import { exactlyOnce, idempotent, processedEvents } from '../inbox/index.js'
 import { createTestOutbox, InMemoryEventBus, type TestOutboxOptions } from '../testing/index.js'
@@ -254,7 +254,7 @@ describe('spans of a bus', () => {
   async function newBus(options: { tracer?: Tracer } = { tracer }) {
     const transport = new PaperTransport()
     const retry = { maxAttempts: 2, policy: fixedDelay(0) }
-    const settings = busSettingsOf({ group: 'billing', logger: silentLogger, retry, ...options })
+    const settings = readBusOptions({ group: 'billing', logger: silentLogger, retry, ...options })
     return { transport, bus: new BrokerBus(transport, settings) }
   }
 
@@ -351,7 +351,7 @@ describe.each(Object.entries(HOSTILE))('a tracer that %s', (_title, hostile) => 
 
   it('changes nothing of what a bus does', async () => {
     const transport = new PaperTransport()
-    const settings = busSettingsOf({ group: 'g', logger: silentLogger, tracer: hostile })
+    const settings = readBusOptions({ group: 'g', logger: silentLogger, tracer: hostile })
     const bus = new BrokerBus(transport, settings)
     let calls = 0
     bus.subscribe('order', { name: 'h', handle: () => void calls++ })

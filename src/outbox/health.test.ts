@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { stopped, turns, world } from '../../test/support/machinery-world.js'
 import { gate } from '../../test/support/until.js'
-import { InMemoryEventBus } from '../buses/memory.js'
+import { InMemoryEventBus } from '../buses/memory/index.js'
 import { BrokerUnavailableError, InvalidSettingError } from '../core/errors.js'
 import { memoryStore } from '../stores/memory/index.js'
 import { VirtualClock } from '../testing/virtual-clock.js'

@@ -364,7 +364,7 @@ export function consumerOf(store: EventStore, options: Partial<OutboxOptions<unk
       if (occurredAt && (payloadText === null) === (payloadBytes === null))
         throw new Error('no payload, or two')
       const { attributes, contentType, body } = messageOf(event, undefined)
-      const received = eventOf({ attributes, contentType, body, deliveries: 1 })
+      const received = eventOf({ attributes, contentType, body, deliveryCount: 1 })
       if (JSON.stringify(received) !== JSON.stringify(event)) throw new Error('the broker changes it')
     } catch (error) {
       wrong.push(`${by} got ${event.eventId}: ${error}`)

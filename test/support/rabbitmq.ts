@@ -5,7 +5,7 @@ import type { BrokerBus } from '../../src/bus/broker-bus.js'
 import { type RabbitmqBusOptions, rabbitmqBus } from '../../src/buses/rabbitmq/index.js'
 import type { EventEnvelope } from '../../src/core/envelope.js'
 import { silentLogger } from '../../src/observe/logger.js'
-import type { BuriedMessage, BusWorld, TestedBus } from '../../src/testing/bus-conformance/index.js'
+import type { BusWorld, DeadLetteredMessage, TestedBus } from '../../src/testing/bus-conformance/index.js'
 import { startProxy, type TcpProxy } from './proxy.js'
 
 export { findRabbitmq, type RabbitmqServer, startRabbitmq }
@@ -72,7 +72,8 @@ export async function rabbitmqWorld(broker: Broker, own: RabbitmqBusOptions = {}
         await channel.deleteExchange(exchange)
       })
     },
-    buried: (group) => peek(broker.url, `${exchange}.${group}.dead`).then((found) => found.map(buriedOf)),
+    deadLetters: (group) =>
+      peek(broker.url, `${exchange}.${group}.dead`).then((found) => found.map(deadLettersOf)),
     publishForeign: (body, attributes) => publishForeign(broker.url, exchange, body, attributes),
     kill: server && (() => server.kill()),
     restart: server && (() => server.start()),
@@ -135,7 +136,7 @@ async function publishForeign(
   }
 }
 
-function buriedOf({ content, properties }: GetMessage): BuriedMessage {
+function deadLettersOf({ content, properties }: GetMessage): DeadLetteredMessage {
   const headers: Record<string, unknown> = properties.headers ?? {}
   const of = (name: string) => headers[`cloudEvents:${name}`] ?? headers[`cloudEvents_${name}`]
   return {

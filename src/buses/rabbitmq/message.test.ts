@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { InvalidSettingError } from '../../core/errors.js'
 import { rabbitmqBus } from './index.js'
-import { bindingOf, burialOf, incomingOf, routingKeyOf } from './message.js'
+import { bindingOf, deadLetterProperties, incomingOf, routingKeyOf } from './message.js'
 
 const delivery = (properties: object, redelivered = false) => ({
   content: new Uint8Array([1]),
@@ -36,9 +36,9 @@ describe('messages of RabbitMQ', () => {
   })
 
   it('may lack everything', () => {
-    expect(incomingOf(delivery({}))).toMatchObject({ contentType: 'application/json', deliveries: 1 })
-    expect(incomingOf(delivery({ headers: undefined }, true)).deliveries).toBe(2)
-    expect(incomingOf(delivery({ headers: { 'x-delivery-count': 3 } }, true)).deliveries).toBe(4)
+    expect(incomingOf(delivery({}))).toMatchObject({ contentType: 'application/json', deliveryCount: 1 })
+    expect(incomingOf(delivery({ headers: undefined }, true)).deliveryCount).toBe(2)
+    expect(incomingOf(delivery({ headers: { 'x-delivery-count': 3 } }, true)).deliveryCount).toBe(4)
   })
 
   it('are buried as they came, but never expire and never go elsewhere', () => {
@@ -49,8 +49,8 @@ describe('messages of RabbitMQ', () => {
       userId: 'theirs',
       headers: { theirs: 1, CC: ['elsewhere'], BCC: ['elsewhere'], 'x-delivery-count': 3 },
     }
-    const burial = { group: 'g', handlers: ['a', 'b'], attempts: 5, error: 'no' }
-    expect(burialOf(delivery(properties), burial)).toEqual({
+    const reason = { group: 'g', handlers: ['a', 'b'], attempts: 5, error: 'no' }
+    expect(deadLetterProperties(delivery(properties), reason)).toEqual({
       contentType: 'text/plain',
       correlationId: 'c',
       persistent: true,

@@ -9,7 +9,7 @@ import type { BrokerBus } from '../../bus/broker-bus.js'
 import { EventEnvelope } from '../../core/envelope.js'
 import { InvalidSettingError } from '../../core/errors.js'
 import { silentLogger } from '../../observe/logger.js'
-import { isUnavailable } from './client.js'
+import { isUnavailable } from './errors.js'
 import { type RedisBusOptions, type RedisClient, redisBus } from './index.js'
 import { CREATE_GROUP, RELEASED } from './scripts.js'
 

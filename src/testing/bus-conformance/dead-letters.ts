@@ -22,8 +22,8 @@ export const deadLetters: Theme = {
         const bus = await h.consumer({ group: name, retry: THREE }, got, note('other'))
         await bus.publishAll([poison, good])
         await h.until('the good one has come', () => idsOf(got.events).includes(good.eventId))
-        await h.until('it is buried', async () => (await h.world.buried?.(name))?.length === 1)
-        const [buried] = (await h.world.buried?.(name)) ?? []
+        await h.until('it is buried', async () => (await h.world.deadLetters?.(name))?.length === 1)
+        const [buried] = (await h.world.deadLetters?.(name)) ?? []
         assert.equal(buried?.eventId, poison.eventId)
         assert.equal(buried?.eventType, poison.eventType)
         assert.equal(buried?.payload, poison.payloadText)
@@ -33,7 +33,7 @@ export const deadLetters: Theme = {
         assert.match(buried?.error ?? '', /picky: TypeError: cannot stomach it/)
         assert.equal(idsOf(got.events).filter((id) => id === poison.eventId).length, 3)
       },
-      'buried',
+      'deadLetters',
     )
 
     test(
@@ -45,10 +45,10 @@ export const deadLetters: Theme = {
         })
         const bus = await h.consumer({ group: name }, got)
         await bus.publish(event())
-        await h.until('it is buried', async () => (await h.world.buried?.(name))?.length === 1)
+        await h.until('it is buried', async () => (await h.world.deadLetters?.(name))?.length === 1)
         assert.equal(got.events.length, 1)
       },
-      'buried',
+      'deadLetters',
     )
 
     test(
@@ -62,7 +62,7 @@ export const deadLetters: Theme = {
           }),
         )
         await first.publish(event())
-        await h.until('it is buried', async () => (await h.world.buried?.(name))?.length === 1)
+        await h.until('it is buried', async () => (await h.world.deadLetters?.(name))?.length === 1)
         await first.stop?.()
         const got = note('hopeless')
         const second = await h.consumer({ group: name }, got)
@@ -70,7 +70,7 @@ export const deadLetters: Theme = {
         await h.until('the last one has come', () => got.events.length > 0)
         assert.deepEqual(idsOf(got.events), [last])
       },
-      'buried',
+      'deadLetters',
     )
 
     test(
@@ -86,10 +86,10 @@ export const deadLetters: Theme = {
         await h.world.publishForeign?.('{}', { ...ce, id: 'x'.repeat(300) })
         const last = await bus.publish(event())
         await h.until('the next one has come', () => got.events.length > 0)
-        await h.until('they are buried', async () => (await h.world.buried?.(name))?.length === 4)
+        await h.until('they are buried', async () => (await h.world.deadLetters?.(name))?.length === 4)
         assert.deepEqual(idsOf(got.events), [last])
       },
-      'buried',
+      'deadLetters',
       'publishForeign',
     )
 
@@ -128,11 +128,11 @@ export const deadLetters: Theme = {
         }
         const last = note('work')
         await h.consumer(options, last)
-        await h.until('it is buried', async () => (await h.world.buried?.(name))?.length === 1)
+        await h.until('it is buried', async () => (await h.world.deadLetters?.(name))?.length === 1)
         assert.equal(last.events.length, 0)
         never.give()
       },
-      'buried',
+      'deadLetters',
       'vanish',
       'countsDeliveries',
     )

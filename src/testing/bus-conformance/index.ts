@@ -9,7 +9,7 @@ import { roundTrip } from './round-trip.js'
 import { stopping } from './stopping.js'
 import { runTheme, type Theme } from './suite.js'
 
-export type { BuriedMessage, BusConformanceOptions, BusNeed, BusWorld, TestedBus } from './options.js'
+export type { BusConformanceOptions, BusNeed, BusWorld, DeadLetteredMessage, TestedBus } from './options.js'
 
 const THEMES: readonly Theme[] = [
   roundTrip,

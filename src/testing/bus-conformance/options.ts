@@ -9,7 +9,7 @@ export interface TestedBus extends EventBus {
 }
 
 /** What lies at the dead-letter destination of a group, read by the means of the broker's own client. */
-export interface BuriedMessage {
+export interface DeadLetteredMessage {
   readonly eventId: string | undefined
   readonly eventType: string | undefined
   readonly payload: string
@@ -39,7 +39,7 @@ export interface BusWorld {
   /** The broker counts how often it has handed a message out. */
   readonly countsDeliveries?: true | undefined
 
-  readonly buried?: ((group: string) => Promise<readonly BuriedMessage[]>) | undefined
+  readonly deadLetters?: ((group: string) => Promise<readonly DeadLetteredMessage[]>) | undefined
   /** Puts a message there as somebody else might: with these CloudEvents attributes, or with none at all. */
   readonly publishForeign?:
     | ((body: string, attributes: Readonly<Record<string, string>>) => Promise<void>)
@@ -70,7 +70,7 @@ export type BusNeed =
   | 'deduplicates'
   | 'orderAcrossConsumers'
   | 'countsDeliveries'
-  | 'buried'
+  | 'deadLetters'
   | 'publishForeign'
   | 'kill'
   | 'cut'

@@ -63,7 +63,7 @@ async function pass(world: World, secrets: Secrets, evidence: Evidence): Promise
   const attributes = { specversion: '1.0', id: 'x', source: 'somewhere', type: 'works' }
   await world.publishForeign(`{"card": "${secret}`, attributes)
   await world.publishForeign('{}', { ...attributes, id: 'y', headers: `{"a": "${secret}` })
-  await until(async () => handled >= 2 && (await world.buried('g')).length >= 4, {
+  await until(async () => handled >= 2 && (await world.deadLetters('g')).length >= 4, {
     timeoutMs: 15_000,
     what: 'all of them handled or buried',
   })

@@ -1,17 +1,17 @@
 import { describe, expect, it } from 'vitest'
 import { z } from 'zod'
-import type { EventHandler } from '../bus.js'
-import { defineEvent } from '../core/define-event.js'
-import type { EventEnvelope } from '../core/envelope.js'
+import type { EventHandler } from '../../bus.js'
+import { defineEvent } from '../../core/define-event.js'
+import type { EventEnvelope } from '../../core/envelope.js'
 import {
   AggregateHandlerError,
   DuplicateEventError,
   EventValidationError,
   InvalidPayloadError,
-} from '../core/errors.js'
-import { HOSTILE_VALUES } from '../testing/hostile-values.js'
-import { createTestOutbox } from '../testing/test-outbox.js'
-import { InMemoryEventBus } from './memory.js'
+} from '../../core/errors.js'
+import { HOSTILE_VALUES } from '../../testing/hostile-values.js'
+import { createTestOutbox } from '../../testing/test-outbox.js'
+import { InMemoryEventBus } from './index.js'
 
 const OrderPlaced = defineEvent('order.placed', {
   aggregateType: 'order',

@@ -2,21 +2,21 @@ import type { Clock } from '../core/clock.js'
 import type { EventEnvelope } from '../core/envelope.js'
 import { errorFields, type Logger, logs, withFields } from '../observe/logger.js'
 
-interface NoteOptions {
+interface ConsumerLogOptions {
   readonly clock: Clock
   readonly logger: Logger
 }
 
-/** What a consumer writes into the log, in the words of the outbox. */
-export class Notes {
-  readonly #options: NoteOptions
+/** Log lines of a consumer. The names of the fields are those of the outbox. */
+export class ConsumerLog {
+  readonly #options: ConsumerLogOptions
 
-  constructor(options: NoteOptions) {
+  constructor(options: ConsumerLogOptions) {
     this.#options = options
   }
 
-  /** A call of a handler begins; tell by what is returned how it ended. */
-  calling(event: EventEnvelope, handler: string, attempt: number) {
+  /** Starts the time measurement of a handler call. Call `succeeded` or `failed` of the result at its end. */
+  startCall(event: EventEnvelope, handler: string, attempt: number) {
     const { clock, logger } = this.#options
     const startedAt = clock.monotonic()
     const fields = () => ({
@@ -34,7 +34,7 @@ export class Notes {
     }
   }
 
-  /** Context of a handler call. Its logger is made when it is read first. */
+  /** Returns the context of a handler call. The logger is created on the first access. */
   contextOf(event: EventEnvelope, handler: string, attempt: number): { readonly log: Logger } {
     const { logger } = this.#options
     return {
@@ -44,33 +44,32 @@ export class Notes {
     }
   }
 
-  /** The drain timeout of a stop is over and the handler still runs. */
-  abandoned(event: EventEnvelope, handler: string, attempt: number): void {
+  stillRunning(event: EventEnvelope, handler: string, attempt: number): void {
     const fields = { ...fieldsOf(event), handler, attempt }
     this.#options.logger.warn(fields, 'handler still running after the drain timeout, message released')
   }
 
-  /** An error that no handler threw. */
+  /** Logs an error that no handler threw. */
   unexpected(event: EventEnvelope, error: unknown): void {
     const fields = { ...fieldsOf(event), ...errorFields(error) }
     this.#options.logger.error(fields, 'unexpected error in the consumer')
   }
 
-  gaveUp(event: EventEnvelope, attempt: number, error: string): void {
+  handlersFailed(event: EventEnvelope, attempt: number, error: string): void {
     const { logger } = this.#options
     const fields = { ...fieldsOf(event), error_message: error, attempt, outcome: 'dead' }
-    logger.error(fields, 'a message goes to the dead letters')
+    logger.error(fields, 'handlers failed permanently, dead-lettering the message')
   }
 
-  killing(event: EventEnvelope): void {
+  consumersCrashed(event: EventEnvelope): void {
     const fields = { ...fieldsOf(event), outcome: 'dead' }
-    this.#options.logger.error(fields, 'a message that its consumers do not survive goes to the dead letters')
+    this.#options.logger.error(fields, 'consumers crashed repeatedly, dead-lettering the message')
   }
 
   unreadable(error: unknown): void {
     const { logger } = this.#options
     const fields = { ...errorFields(error), outcome: 'dead' }
-    logger.error(fields, 'a message that cannot be read goes to the dead letters')
+    logger.error(fields, 'message cannot be read, dead-lettering it')
   }
 }
 

@@ -1,16 +1,15 @@
 import { describe, expect, it } from 'vitest'
-import { deadLetters } from './dead-letter.js'
-import type { KafkaRecord } from './driver.js'
-import { messageOf } from './record.js'
+import type { KafkaRecord } from './client.js'
+import { deadLetters, messageOf } from './message.js'
 
 describe('the dead letters of a message', () => {
   const body = Buffer.from(`"${'x'.repeat(5_000)}"`)
-  const burial = { group: 'g', handlers: ['h'], attempts: 5, error: 'no '.repeat(1_000) }
+  const reason = { group: 'g', handlers: ['h'], attempts: 5, error: 'no '.repeat(1_000) }
 
   function lettersOf(attributes: Readonly<Record<string, string>>): KafkaRecord[] {
     const headers = Object.entries(attributes).map(([name, text]) => [`ce_${name}`, text] as const)
     const record = { partition: 2, offset: 7n, message: messageOf(headers, body) }
-    return [...deadLetters('events', record, burial)]
+    return [...deadLetters('events', record, reason)]
   }
 
   it('have a shorter story, then no payload but its place, then no long attributes', () => {

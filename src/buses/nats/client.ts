@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import type { Clock } from '../../core/clock.js'
 import { BrokerUnavailableError } from '../../core/errors.js'
+import { BROKER, connectionLost, NoResponderError } from './errors.js'
 
 export interface NatsHeaders extends Iterable<[string, string[]]> {
   readonly code: number
@@ -20,7 +21,7 @@ export interface NatsSubscription {
   drain(): Promise<void>
 }
 
-/** What a bus uses of a connection of `@nats-io/transport-node`. */
+/** The members of a connection of `@nats-io/transport-node` that the bus uses. */
 export interface NatsConnection {
   readonly info?: { readonly max_payload: number }
   publish(
@@ -36,37 +37,36 @@ export interface NatsConnection {
   isClosed(): boolean
 }
 
-export interface Question {
+export interface NatsRequest {
   readonly subject: string
   readonly payload: Uint8Array | string
   readonly headers?: object
 }
 
-export type Answer = NatsMessage | Error
+export type NatsReply = NatsMessage | Error
 
-/** What somebody wants to know of the connection. */
-export interface LineListener {
+/** Receives changes of the state of the connection. */
+export interface ConnectionListener {
   onDown(error: Error): void
   onUp(): void
 }
 
-interface Asked {
+interface PendingRequest {
   readonly subject: string
-  settle(answer: Answer): void
+  settle(reply: NatsReply): void
 }
 
-export const BROKER = 'NATS'
-
 /**
- * Questions and answers over a connection: pipelined, with one timer for many. Questions under way fail as soon as the
- * connection is lost, since the client would keep them waiting, and at once while there is none.
+ * Sends requests over a connection of NATS. Requests are pipelined and share one timer per call. Pending requests fail as
+ * soon as the connection is lost, because the client of NATS would queue them. While there is no connection, requests fail
+ * at once.
  */
-export class NatsLine {
+export class NatsClient {
   readonly connection: NatsConnection
   readonly #clock: Clock
   readonly #inboxPrefix: string
-  readonly #asked = new Map<string, Asked>()
-  readonly #listeners = new Set<LineListener>()
+  readonly #pending = new Map<string, PendingRequest>()
+  readonly #listeners = new Set<ConnectionListener>()
   readonly #busy = new Set<Promise<unknown>>()
   #inbox = ''
   #count = 0
@@ -88,34 +88,39 @@ export class NatsLine {
     return `${this.#inboxPrefix}.${randomBytes(12).toString('hex')}`
   }
 
-  /** Only while somebody listens or asks is the connection watched. */
-  listen(listener: LineListener): void {
+  /** Reports changes to the listener. The connection is watched only while there are listeners or pending requests. */
+  listen(listener: ConnectionListener): void {
     this.#open()
     this.#listeners.add(listener)
   }
 
-  unlisten(listener: LineListener): void {
+  unlisten(listener: ConnectionListener): void {
     this.#listeners.delete(listener)
   }
 
-  /** Sends all before it waits for the first answer. Never rejects. */
-  askAll(questions: readonly Question[], timeoutMs: number): Promise<readonly Answer[]> {
-    const answers = new Promise<readonly Answer[]>((resolve) => this.#askAll(questions, timeoutMs, resolve))
-    this.#busy.add(answers)
-    void answers.then(() => this.#busy.delete(answers))
-    return answers
+  /** Sends all requests before it waits for the first reply. Never rejects: a failed request has an error as its reply. */
+  requestAll(requests: readonly NatsRequest[], timeoutMs: number): Promise<readonly NatsReply[]> {
+    const replies = new Promise<readonly NatsReply[]>((resolve) =>
+      this.#requestAll(requests, timeoutMs, resolve),
+    )
+    this.#busy.add(replies)
+    void replies.then(() => this.#busy.delete(replies))
+    return replies
   }
 
-  async ask(question: Question, timeoutMs: number): Promise<NatsMessage> {
-    const [answer] = await this.askAll([question], timeoutMs)
-    if (answer instanceof Error) throw answer
-    return answer as NatsMessage
+  async request(request: NatsRequest, timeoutMs: number): Promise<NatsMessage> {
+    const [reply] = await this.requestAll([request], timeoutMs)
+    if (reply instanceof Error) throw reply
+    return reply as NatsMessage
   }
 
-  /** Questions under way are waited for; while there are always new ones it stays open. It opens again when it is used. */
+  /**
+   * Waits for the pending requests, then ends the subscription. If new requests were sent meanwhile, the subscription stays
+   * open. The next request opens it again.
+   */
   async close(): Promise<void> {
     await Promise.all(this.#busy)
-    if (this.#asked.size > 0) return
+    if (this.#pending.size > 0) return
     this.#subscription?.unsubscribe()
     this.#subscription = null
     const statuses = this.#statuses as { stop?(): void } | null
@@ -124,40 +129,40 @@ export class NatsLine {
     statuses?.stop?.()
   }
 
-  #askAll(
-    questions: readonly Question[],
+  #requestAll(
+    requests: readonly NatsRequest[],
     timeoutMs: number,
-    done: (answers: readonly Answer[]) => void,
+    done: (replies: readonly NatsReply[]) => void,
   ): void {
-    const answers = new Array<Answer>(questions.length)
+    const replies = new Array<NatsReply>(requests.length)
     const tokens: string[] = []
-    let left = questions.length
+    let left = requests.length
     const late = () => {
       for (const token of tokens)
-        this.#asked.get(token)?.settle(new BrokerUnavailableError(BROKER, 'has not answered in time'))
+        this.#pending.get(token)?.settle(new BrokerUnavailableError(BROKER, 'has not answered in time'))
     }
     const timer = this.#clock.setTimer(late, timeoutMs)
     const finish = () => {
       timer.cancel()
-      done(answers)
+      done(replies)
     }
     if (left === 0) finish()
-    for (const [at, question] of questions.entries()) {
+    for (const [at, request] of requests.entries()) {
       const token = (this.#count++).toString(36)
       tokens.push(token)
-      const settle = (answer: Answer) => {
-        if (!this.#asked.delete(token)) return
-        answers[at] = answer
+      const settle = (reply: NatsReply) => {
+        if (!this.#pending.delete(token)) return
+        replies[at] = reply
         if (--left === 0) finish()
       }
-      this.#asked.set(token, { subject: question.subject, settle })
-      this.#send(question, token, settle)
+      this.#pending.set(token, { subject: request.subject, settle })
+      this.#send(request, token, settle)
     }
   }
 
-  #send({ subject, payload, headers }: Question, token: string, settle: (answer: Answer) => void): void {
+  #send({ subject, payload, headers }: NatsRequest, token: string, settle: (reply: NatsReply) => void): void {
     try {
-      if (this.isDown) throw lost(this.connection.isClosed())
+      if (this.isDown) throw connectionLost(this.connection.isClosed())
       this.#open()
       const reply = `${this.#inbox}.${token}`
       this.connection.publish(subject, payload, headers ? { reply, headers } : { reply })
@@ -176,19 +181,19 @@ export class NatsLine {
     if (this.#subscription || this.connection.isClosed()) return
     this.#inbox = this.newInbox()
     this.#subscription = this.connection.subscribe(`${this.#inbox}.*`, {
-      callback: (error, message) => this.#answer(error, message),
+      callback: (error, message) => this.#onReply(error, message),
     })
   }
 
-  #answer(error: Error | null, message: NatsMessage): void {
+  #onReply(error: Error | null, message: NatsMessage): void {
     if (error) {
       this.#subscription = null
       this.#failAll(error)
       return
     }
-    const asked = this.#asked.get(message.subject.slice(this.#inbox.length + 1))
-    const isNobody = message.headers?.code === 503 && message.data.length === 0
-    asked?.settle(isNobody ? new NobodyAnswers(asked.subject) : message)
+    const pending = this.#pending.get(message.subject.slice(this.#inbox.length + 1))
+    const isUnanswered = message.headers?.code === 503 && message.data.length === 0
+    pending?.settle(isUnanswered ? new NoResponderError(pending.subject) : message)
   }
 
   async #watch(statuses: AsyncIterable<{ readonly type: string }>): Promise<void> {
@@ -200,7 +205,7 @@ export class NatsLine {
         else if (status.type === 'error') this.#refused((status as { error?: unknown }).error)
       }
     } catch {
-      // The client has no more to say.
+      // The status iterator of the client has ended.
     }
     if (this.#statuses !== statuses) return
     this.#statuses = null
@@ -208,9 +213,9 @@ export class NatsLine {
     this.#down(true)
   }
 
-  #down(isForGood: boolean): void {
+  #down(isClosed: boolean): void {
     this.#isLost = true
-    const error = lost(isForGood)
+    const error = connectionLost(isClosed)
     this.#failAll(error)
     for (const listener of [...this.#listeners]) listener.onDown(error)
   }
@@ -220,27 +225,19 @@ export class NatsLine {
     for (const listener of [...this.#listeners]) listener.onUp()
   }
 
-  /** The server says so on the connection, and sends no answer. A right can be given back: no message is to blame. */
+  /**
+   * Fails requests to a subject that the user may not publish to. The server sends such an error for the connection and no
+   * reply. The permission may be granted later, so the message is not refused.
+   */
   #refused(error: unknown): void {
     const { operation, subject } = (error ?? {}) as { operation?: unknown; subject?: unknown }
     if (operation !== 'publish') return
     const refusal = new BrokerUnavailableError(BROKER, `does not allow to publish to ${subject}`, error)
-    for (const asked of [...this.#asked.values()]) if (asked.subject === subject) asked.settle(refusal)
+    for (const pending of [...this.#pending.values()])
+      if (pending.subject === subject) pending.settle(refusal)
   }
 
   #failAll(error: Error): void {
-    for (const asked of [...this.#asked.values()]) asked.settle(error)
-  }
-}
-
-function lost(isForGood: boolean): BrokerUnavailableError {
-  const what = isForGood ? 'cannot be reached: its connection is closed for good' : 'has lost its connection'
-  return new BrokerUnavailableError(BROKER, what)
-}
-
-/** There is no such stream or consumer, or JetStream is off or not ready yet. */
-export class NobodyAnswers extends BrokerUnavailableError {
-  constructor(subject: string) {
-    super(BROKER, `has nobody who answers on ${subject}: JetStream is off or starting, or the stream is gone`)
+    for (const pending of [...this.#pending.values()]) pending.settle(error)
   }
 }

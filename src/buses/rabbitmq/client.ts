@@ -1,11 +1,12 @@
 import type { Clock, Timer } from '../../core/clock.js'
 import { BrokerUnavailableError, InvalidSettingError } from '../../core/errors.js'
+import { BROKER } from './errors.js'
 
-/** What is used of a message of amqplib. */
+/** The members of a message of amqplib that the bus uses. */
 export interface AmqpMessage {
   readonly content: Uint8Array
   readonly fields: { readonly exchange: string; readonly routingKey: string }
-  /** Those of AMQP: `contentType`, `messageId`, `headers`, … */
+  /** Properties of AMQP: `contentType`, `messageId`, `headers`, … */
   readonly properties: object
 }
 
@@ -18,7 +19,7 @@ export interface AmqpDelivery extends AmqpMessage {
   }
 }
 
-/** What is used of a channel of amqplib. */
+/** The members of a channel of amqplib that the bus uses. */
 export interface AmqpChannel {
   on(event: string, listener: (what?: unknown) => void): unknown
   once(event: string, listener: (what?: unknown) => void): unknown
@@ -39,7 +40,7 @@ export interface AmqpChannel {
     onMessage: (message: AmqpDelivery | null) => void,
   ): Promise<{ readonly consumerTag: string }>
   cancel(consumerTag: string): Promise<unknown>
-  // Methods, so that their types take amqplib's own, which know more of a message.
+  // Declared as methods, because method parameters are bivariant and accept the message type of amqplib.
   ack(message: AmqpDelivery, allUpTo?: boolean): void
   nack(message: AmqpDelivery, allUpTo?: boolean, requeue?: boolean): void
 }
@@ -54,7 +55,7 @@ export interface AmqpConfirmChannel extends AmqpChannel {
   ): boolean
 }
 
-/** What is used of a connection of amqplib (`ChannelModel`). */
+/** The members of a connection of amqplib (`ChannelModel`) that the bus uses. */
 export interface AmqpConnection {
   on(event: string, listener: (what?: unknown) => void): unknown
   createChannel(): Promise<AmqpChannel>
@@ -62,28 +63,28 @@ export interface AmqpConnection {
   close(): Promise<unknown>
 }
 
-/** A function that makes a new connection each time: `() => amqp.connect(url)`. */
+/** Creates a new connection on each call: `() => amqp.connect(url)`. */
 export type Connect = () => Promise<AmqpConnection>
 
-/** amqplib itself waits for ever. */
+/** Maximum time in milliseconds for a connection attempt and for a reply. amqplib has no time limit of its own. */
 const CONNECT_MS = 10_000
-/** So long a goodbye may take before the socket is closed without one. */
-const GOODBYE_MS = 1_000
+/** Maximum time in milliseconds for an orderly close. After it, the socket is destroyed. */
+const CLOSE_MS = 1_000
 
-interface Open {
+interface OpenConnection {
   readonly connection: AmqpConnection
-  /** Why publishers have to wait; undefined when they need not. */
+  /** Reason why the broker has blocked publishers, or undefined. */
   blocked: string | undefined
-  /** Why it was closed; undefined while it is open. */
+  /** Reason why the connection was closed. Undefined while it is open. */
   end: { readonly reason: unknown } | undefined
 }
 
-/** A connection of our own, made when it is needed and again after it was lost. */
-export class Link {
+/** A connection that is opened on demand, and opened again after it was lost. */
+export class ManagedConnection {
   readonly #connect: Connect
   readonly #clock: Clock
-  #open: Open | null = null
-  #opening: Promise<Open> | null = null
+  #open: OpenConnection | null = null
+  #opening: Promise<OpenConnection> | null = null
   #abort: (() => void) | null = null
 
   constructor(connect: Connect, clock: Clock) {
@@ -91,7 +92,7 @@ export class Link {
     this.#clock = clock
   }
 
-  /** Rejects with BrokerUnavailableError. Who comes while it is being made gets the same one. */
+  /** Returns the open connection, or opens one. Concurrent calls share one attempt. Rejects with BrokerUnavailableError. */
   async open(): Promise<AmqpConnection> {
     if (this.#open && !this.#open.end) return this.#open.connection
     this.#opening ??= this.#make().finally(() => {
@@ -100,42 +101,42 @@ export class Link {
     return (await this.#opening).connection
   }
 
-  /** Why the broker takes nothing from this connection now, in its own words. */
+  /** Reason, in the words of the broker, why it does not accept messages on this connection. Otherwise undefined. */
   get blocked(): string | undefined {
     return this.#open?.blocked
   }
 
-  /** Why the last connection was closed; undefined while it is open. */
+  /** Reason why the last connection was closed. Undefined while it is open. */
   get lastReason(): unknown {
     return this.#open?.end?.reason
   }
 
-  /** Nobody answers there: closes it without a goodbye, so that the next one who needs it makes another. */
+  /** Destroys a connection that does not answer. The next call of `open` creates another connection. */
   drop(connection: AmqpConnection, reason: Error): void {
     destroy(connection, reason)
     if (this.#open?.connection === connection) this.#open.end ??= { reason }
   }
 
-  /** What the broker answers on this connection. One that does not answer in time is dropped, unless that is expected. */
-  async answer<T>(connection: AmqpConnection, work: Promise<T>, limitMs = CONNECT_MS): Promise<T> {
-    const isAnswered = await inTime(this.#clock, work, limitMs)
+  /** Waits for a reply of the broker. Drops the connection after `limitMs`, unless the broker has blocked it. */
+  async waitFor<T>(connection: AmqpConnection, work: Promise<T>, limitMs = CONNECT_MS): Promise<T> {
+    const isAnswered = await endsWithin(this.#clock, work, limitMs)
     if (isAnswered) return work
     if (this.blocked === undefined) this.drop(connection, new Error(`no answer within ${limitMs} ms`))
-    throw new BrokerUnavailableError('RabbitMQ', `does not answer within ${limitMs} ms`)
+    throw new BrokerUnavailableError(BROKER, `does not answer within ${limitMs} ms`)
   }
 
-  /** Who waits for a connection is turned away; the next `open` makes another one. */
+  /** Rejects a pending `open` and closes the connection. The next call of `open` creates another connection. */
   async close(): Promise<void> {
     this.#abort?.()
     await this.#opening?.catch(() => {})
     const open = this.#open
     this.#open = null
-    if (open && !open.end) await sayGoodbye(open.connection, this.#clock)
+    if (open && !open.end) await closeQuietly(open.connection, this.#clock)
   }
 
-  async #make(): Promise<Open> {
+  async #make(): Promise<OpenConnection> {
     const connection = await this.#connected()
-    const open: Open = { connection, blocked: undefined, end: undefined }
+    const open: OpenConnection = { connection, blocked: undefined, end: undefined }
     let lastError: unknown
     connection.on('error', (error) => {
       lastError = error
@@ -154,11 +155,11 @@ export class Link {
   }
 
   async #connected(): Promise<AmqpConnection> {
-    let isUnwanted = false
+    let isAbandoned = false
     let timer: Timer | undefined
     const late = new Promise<never>((_, reject) => {
       const giveUp = (why: string) => {
-        isUnwanted = true
+        isAbandoned = true
         reject(new Error(why))
       }
       timer = this.#clock.setTimer(() => giveUp(`no connection within ${CONNECT_MS} ms`), CONNECT_MS)
@@ -166,14 +167,14 @@ export class Link {
     })
     const connecting = (async () => checked(await this.#connect()))()
     connecting.then(
-      (connection) => (isUnwanted ? sayGoodbye(connection, this.#clock) : undefined),
+      (connection) => (isAbandoned ? closeQuietly(connection, this.#clock) : undefined),
       () => {},
     )
     try {
       return await Promise.race([connecting, late])
     } catch (error) {
       if (error instanceof InvalidSettingError) throw error
-      throw new BrokerUnavailableError('RabbitMQ', 'cannot be reached', error)
+      throw new BrokerUnavailableError(BROKER, 'cannot be reached', error)
     } finally {
       timer?.cancel()
       this.#abort = null
@@ -186,19 +187,19 @@ function checked(connection: AmqpConnection): AmqpConnection {
     return connection
   throw new InvalidSettingError(
     'connect',
-    'must answer a connection of amqplib without `recovery`: () => amqp.connect(url)',
+    'must return a connection of amqplib without `recovery`: () => amqp.connect(url)',
   )
 }
 
-/** Never rejects, and does not wait for long. */
-async function sayGoodbye(connection: AmqpConnection, clock: Clock): Promise<void> {
-  // Its listeners are those of a connection that is in use; this one may have none.
+/** Closes a connection, or destroys it after CLOSE_MS. Never rejects. */
+async function closeQuietly(connection: AmqpConnection, clock: Clock): Promise<void> {
+  // A connection that was abandoned during its creation has no error listener yet.
   connection.on('error', () => {})
   const closed = (async () => connection.close())().catch(() => {})
-  if (!(await inTime(clock, closed))) destroy(connection, new Error('no answer to the goodbye'))
+  if (!(await endsWithin(clock, closed))) destroy(connection, new Error('no answer to the close'))
 }
 
-/** amqplib has no way to end a connection that is silent; its socket has. The error makes it end its timers as well. */
+/** Destroys the socket, because amqplib cannot end a silent connection. The error makes amqplib stop its timers, too. */
 function destroy(connection: AmqpConnection, reason: Error): void {
   const { stream } = (connection as { connection?: { stream?: { destroy?(error: Error): void } } })
     .connection ?? { stream: undefined }
@@ -206,8 +207,8 @@ function destroy(connection: AmqpConnection, reason: Error): void {
   else void (async () => connection.close())().catch(() => {})
 }
 
-/** False when it takes longer. */
-export async function inTime(clock: Clock, work: Promise<unknown>, ms = GOODBYE_MS): Promise<boolean> {
+/** Resolves with false if the work takes longer than `ms`. */
+export async function endsWithin(clock: Clock, work: Promise<unknown>, ms = CLOSE_MS): Promise<boolean> {
   let timer: Timer | undefined
   const late = new Promise<false>((resolve) => {
     timer = clock.setTimer(() => resolve(false), ms)

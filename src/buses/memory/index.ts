@@ -1,13 +1,13 @@
-import { readPublishOptions } from '../bus/publish-options.js'
-import { checkTypes, Subscriptions, type TypeOrDefinition } from '../bus/subscriptions.js'
-import type { ConfirmingPublisher, EventBus, EventHandler, PublishOptions } from '../bus.js'
-import { EventCatalog } from '../core/catalog.js'
-import type { EventDefinition } from '../core/define-event.js'
-import { type PublishableEvent, readEvents, toEnvelope } from '../core/domain-event.js'
-import type { EventEnvelope } from '../core/envelope.js'
-import { AggregateHandlerError, DuplicateEventError } from '../core/errors.js'
-import type { EventId } from '../core/event-id.js'
-import { isThenable } from '../core/unknown.js'
+import { readPublishOptions } from '../../bus/publish-options.js'
+import { checkTypes, Subscriptions, type TypeOrDefinition } from '../../bus/subscriptions.js'
+import type { ConfirmingPublisher, EventBus, EventHandler, PublishOptions } from '../../bus.js'
+import { EventCatalog } from '../../core/catalog.js'
+import type { EventDefinition } from '../../core/define-event.js'
+import { type PublishableEvent, readEvents, toEnvelope } from '../../core/domain-event.js'
+import type { EventEnvelope } from '../../core/envelope.js'
+import { AggregateHandlerError, DuplicateEventError } from '../../core/errors.js'
+import type { EventId } from '../../core/event-id.js'
+import { isThenable } from '../../core/unknown.js'
 
 /**
  * Delivers inside `publish`: every handler of the type runs, in the order of registration, one after the other;

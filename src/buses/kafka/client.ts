@@ -1,45 +1,45 @@
-import type { IncomingMessage } from '../../bus/transport.js'
+import type { IncomingMessage } from '../../bus.js'
 import { BrokerUnavailableError } from '../../core/errors.js'
-import { hasName } from './errors.js'
+import { BROKER, hasName } from './errors.js'
 
-/** What the bus needs of a client library. One file for each of them. */
+/** The operations that the bus needs of a client library. Each supported library has a file that implements them. */
 export interface KafkaDriver {
   /**
-   * Creates the topic where it is missing. Resolves when its partitions have leaders, so that it takes messages. Rejects
-   * after `timeoutMs`, and leaves the connection: one that is silent may stay so, while a new one would be answered.
+   * Creates a missing topic. Resolves when its partitions have leaders, so that the topic accepts messages. Rejects after
+   * `timeoutMs` and closes its connection, because a silent connection may stay silent while a new one works.
    */
   prepareTopic(topic: TopicPlan, timeoutMs: number): Promise<void>
   openProducer(timeoutMs: number): Promise<KafkaProducer>
-  /** Joins the group. Rejects when that fails; whatever fails later is told by `onEnd`. */
+  /** Joins the group. Rejects if that fails. Later failures are reported to `onEnd`. */
   openFeed(plan: FeedPlan, events: FeedEvents): Promise<Feed>
 }
 
 export interface TopicPlan {
   readonly name: string
   readonly partitions: number
-  /** -1: what the broker has as its default. */
+  /** Number of replicas, or -1 for the default of the broker. */
   readonly replicas: number
 }
 
-/** Of the topics that are created: an event of a megabyte fits, with its headers. Kafka's own default is a bit less. */
+/** Settings of created topics. An event of 1 MiB with its headers exceeds the default limit of Kafka. */
 export const TOPIC_SETTINGS = [{ name: 'max.message.bytes', value: '2097152' }]
 
 export interface KafkaRecord {
   readonly key: Buffer
   readonly value: Buffer
-  /** By their names. */
+  /** Values by names. */
   readonly headers: ReadonlyMap<Buffer, Buffer>
-  /** What it takes in a batch, at most. */
+  /** Upper bound for the size of the record in a batch. */
   readonly bytes: number
 }
 
 /**
- * Good for one `send` at a time, until one fails: the sequence numbers of the clients are not to be trusted after that,
- * and a broker drops what has a number that it has seen.
+ * An idempotent producer that runs one `send` at a time. It must not be used after a failed `send`: the sequence numbers of the
+ * client may be wrong, and a broker drops records whose sequence number it has already received.
  */
 export interface KafkaProducer {
   send(topic: string, records: readonly KafkaRecord[]): Promise<void>
-  /** Ends a `send` under way, which may or may not have reached the broker. Never rejects. */
+  /** Ends a pending `send`, whose records may have reached the broker. Never rejects. */
   close(): Promise<void>
 }
 
@@ -56,28 +56,31 @@ export interface FetchedRecord {
 }
 
 export interface FeedEvents {
-  /** In the order of each partition. */
+  /** Receives records, which are in order within each partition. */
   onRecords(records: readonly FetchedRecord[]): void
-  /** Resolves when there is room for more. */
-  room(): Promise<void>
-  /** The partitions are about to be dealt out anew: the last moment to commit. */
+  /** Resolves when the consumption can receive more records. */
+  capacity(): Promise<void>
+  /** The group is about to reassign its partitions. This is the last moment to commit. */
   onRebalance(): void
-  /** From now on everything comes again from what is committed. */
+  /** The partitions were assigned. Records are delivered again from the committed offsets. */
   onAssigned(): void
-  /** The coordinator of the group has heard of this member. */
+  /** The coordinator of the group has received a heartbeat of this member. */
   onAlive(): void
-  /** Nothing more comes from this feed. */
+  /** The feed has failed and delivers no more records. */
   onEnd(error: unknown): void
 }
 
 export interface Feed {
-  /** The next offset of each of these partitions that the group has not handled. */
+  /** Commits the first unhandled offset of each given partition. */
   commit(offsets: ReadonlyMap<number, bigint>): Promise<void>
   /** Leaves the group. Never rejects. */
   close(): Promise<void>
 }
 
-/** Closes what was opened for the work at its end or after so long; then again at its end, since it may open it anew. */
+/**
+ * Limits the duration of the work, and closes its connections at its end or after `timeoutMs`. After a timeout, closes them again
+ * when the work ends, because the work may have opened them again.
+ */
 export async function withinTime(
   timeoutMs: number,
   work: Promise<void>,
@@ -87,7 +90,7 @@ export async function withinTime(
   let timer: NodeJS.Timeout | undefined
   const over = new Promise<never>((_, reject) => {
     timer = setTimeout(() => {
-      reject(new BrokerUnavailableError('Kafka', 'does not answer'))
+      reject(new BrokerUnavailableError(BROKER, 'does not answer'))
       work.then(leave, leave)
     }, timeoutMs)
   })
@@ -103,7 +106,7 @@ const NO_LEADER = -1
 const LEADER_WAIT_MS = 50
 const LEADER_TRIES = 100
 
-/** A new topic is there before the brokers know of it, and who leads it. `leaders` asks them. */
+/** Waits until all partitions of a topic have leaders. A new topic exists before the brokers know its leaders. */
 export async function waitForLeaders(
   topic: string,
   leaders: () => Promise<readonly number[]>,
@@ -112,19 +115,19 @@ export async function waitForLeaders(
     try {
       const found = await leaders()
       if (found.length > 0 && !found.includes(NO_LEADER)) return
-      throw new BrokerUnavailableError('Kafka', `has no leader for a partition of the topic ${topic}`)
+      throw new BrokerUnavailableError(BROKER, `has no leader for a partition of the topic ${topic}`)
     } catch (error) {
-      const isYoung =
+      const isNewTopic =
         error instanceof BrokerUnavailableError ||
         ['UNKNOWN_TOPIC_OR_PARTITION', 'LEADER_NOT_AVAILABLE'].some((name) => hasName(error, name)) ||
         String(error).includes('Unknown topic')
-      if (!isYoung || attempt === LEADER_TRIES) throw error
+      if (!isNewTopic || attempt === LEADER_TRIES) throw error
       await new Promise((resolve) => setTimeout(resolve, LEADER_WAIT_MS))
     }
   }
 }
 
-/** As the Java client does it, so that producers of all languages agree where a key lives. */
+/** Murmur2 hash of the Java client, so that producers in all languages choose the same partition for a key. */
 export function hashOf(key: Uint8Array): number {
   const mix = 0x5bd1e995
   const whole = key.length & ~3
