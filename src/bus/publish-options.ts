@@ -5,12 +5,12 @@ import { refusedOptions, timeOf } from '../core/plain.js'
 import { type KnownKeys, rejectUnknownKeys } from '../core/reject-unknown-keys.js'
 import { isA } from '../core/unknown.js'
 
-/** Options of one publish call: checked, and copied, so that a later change by the caller has no effect. */
+/** Checked copy of the options of one publish call. Later changes by the caller have no effect. */
 export interface ReadPublishOptions {
   readonly delayMs: number | undefined
   readonly deliverAt: Date | undefined
   readonly onDuplicate: PublishOptions['onDuplicate']
-  /** The transaction that the caller gave, unchecked. */
+  /** Unchecked transaction of the caller. */
   readonly tx: unknown
 }
 
@@ -46,7 +46,7 @@ const NO_OPTIONS: ReadPublishOptions = Object.freeze({
   tx: undefined,
 })
 
-/** Reads each option once. Throws InvalidSettingError for unknown names and for bad values. */
+/** Reads each option once. Throws InvalidSettingError for unknown names and invalid values. */
 export function readPublishOptions(given: unknown, takesTx = false): ReadPublishOptions {
   if (given === undefined) return NO_OPTIONS
   try {

@@ -11,20 +11,20 @@ export type TypeOrDefinition = string | EventDefinition
 const NONE: readonly EventHandler[] = []
 const PATTERN = /^([^*]+\.)?\*$/
 
-/** Handlers by the types and patterns that they were subscribed with, in the order of registration. */
+/** The subscribed handlers by type and pattern, in the order of registration. */
 export class Subscriptions {
   readonly #catalog: EventCatalog
   readonly #keepsProgress: boolean
   readonly #all: { readonly route: string; readonly handler: EventHandler }[] = []
   readonly #found = new Map<string, readonly EventHandler[]>()
 
-  /** `keepsProgress`: the names of handlers say which of them have succeeded, so an event may reach a name only once. */
+  /** `keepsProgress` states that succeeded handlers are remembered by name, so an event must reach each name only once. */
   constructor(catalog: EventCatalog, { keepsProgress }: { readonly keepsProgress: boolean }) {
     this.#catalog = catalog
     this.#keepsProgress = keepsProgress
   }
 
-  /** Throws HandlerExistsError when progress is kept by name and an event could reach two handlers of that name. */
+  /** Throws HandlerExistsError if progress is kept by name and an event could reach two handlers with the same name. */
   add(type: TypeOrDefinition, handler: EventHandler): void {
     const route = routeOf(type)
     checkEventHandler(handler)
@@ -33,7 +33,7 @@ export class Subscriptions {
         other.handler.name === handler.name && (covers(other.route, route) || covers(route, other.route)),
     )
     if (this.#keepsProgress && isTaken) throw new HandlerExistsError(handler.name, route)
-    // The catalog decodes the payload of a definition, so that the handler gets what it is typed for.
+    // The catalog decodes payloads of this type, so that the handler receives the type of the definition.
     if (typeof type !== 'string') this.#catalog.add(type)
     this.#all.push({ route, handler })
     this.#found.clear()
@@ -44,7 +44,7 @@ export class Subscriptions {
     if (!found) {
       found = this.#all.filter(({ route }) => covers(route, eventType)).map(({ handler }) => handler)
       if (found.length === 0) found = NONE
-      // Types come from outside: their number has no bound.
+      // Other programs choose the types of messages, so the number of types is unbounded.
       if (this.#found.size > 10_000) this.#found.clear()
       this.#found.set(eventType, found)
     }

@@ -10,17 +10,16 @@ import type { EventId } from '../../core/event-id.js'
 import { isThenable } from '../../core/unknown.js'
 
 /**
- * Delivers inside `publish`: every handler of the type runs, in the order of registration, one after the other;
- * what they throw comes out of `publish` as one AggregateHandlerError, after all of them ran. Keeps what was
- * published, for assertions. Delays are not waited for, and an id may come twice, as from any broker, unless
- * `onDuplicate` is given.
+ * A bus for unit tests. `publish` runs all handlers of the type sequentially, in the order of registration. If handlers throw,
+ * `publish` rejects with an AggregateHandlerError after all handlers have run. The bus records published events for assertions.
+ * It ignores delays. It accepts a repeated event id, as brokers do, unless `onDuplicate` is given.
  */
 export class InMemoryEventBus implements EventBus, ConfirmingPublisher {
   readonly #catalog: EventCatalog
   readonly #subscriptions: Subscriptions
   #published: EventEnvelope[] = []
 
-  /** Definitions that are given here, or subscribed to, validate and decode the events of their types. */
+  /** The given definitions, and those that are passed to `subscribe`, validate and decode the events of their types. */
   constructor(events: Iterable<EventDefinition> = []) {
     this.#catalog = new EventCatalog(events)
     this.#subscriptions = new Subscriptions(this.#catalog, { keepsProgress: false })
@@ -33,7 +32,7 @@ export class InMemoryEventBus implements EventBus, ConfirmingPublisher {
     return envelope.eventId
   }
 
-  /** All or nothing: one event that is not acceptable, and none is published. */
+  /** Publishes no event if one of them is invalid. */
   async publishAll(events: readonly PublishableEvent[], options?: PublishOptions): Promise<EventId[]> {
     const { onDuplicate } = readPublishOptions(options)
     const { envelopes } = readEvents(events, this.#catalog)
@@ -41,7 +40,7 @@ export class InMemoryEventBus implements EventBus, ConfirmingPublisher {
     return envelopes.map((envelope) => envelope.eventId)
   }
 
-  /** Publishes each event on its own, as a relay needs it: returns null or an error for each of them. */
+  /** Publishes each event separately. Resolves with null or an error per event, as a relay needs it. */
   async send(events: readonly EventEnvelope[]): Promise<readonly (unknown | null)[]> {
     const answers: (unknown | null)[] = []
     for (const event of events) {
@@ -93,7 +92,7 @@ export class InMemoryEventBus implements EventBus, ConfirmingPublisher {
     return this.#published.some(isOfType(nameOf(type)))
   }
 
-  /** Forgets what was published; handlers stay. */
+  /** Removes the recorded events. Handlers stay subscribed. */
   clear(): void {
     this.#published = []
   }
@@ -107,7 +106,7 @@ export class InMemoryEventBus implements EventBus, ConfirmingPublisher {
     const failures: { handler: string; error: unknown }[] = []
     for (const envelope of accepted) {
       for (const handler of this.#subscriptions.of(envelope.eventType)) {
-        // Awaiting only what needs it keeps delivery to plain functions synchronous.
+        // Without an await for plain functions, their delivery is synchronous.
         try {
           const result = handler.handle(envelope)
           if (isThenable(result)) await result
