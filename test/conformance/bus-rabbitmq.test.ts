@@ -4,7 +4,7 @@ import { type Broker, hasRabbitmq, rabbitmqWorld, startBroker } from '../support
 
 // RabbitMQ takes many seconds to start, and more on a busy machine.
 const TIMEOUT_MS = 60_000
-vi.setConfig({ testTimeout: 2 * TIMEOUT_MS, hookTimeout: 2 * PATIENCE_MS })
+vi.setConfig({ testTimeout: 2 * TIMEOUT_MS, hookTimeout: 2 * TIMEOUT_MS })
 
 const runner = { describe, it, beforeEach, afterEach }
 

@@ -29,7 +29,7 @@ import { type KafkaBusOptions, type KafkajsClient, kafkaBus } from './index.js'
 import { messageOf } from './message.js'
 
 describe('Kafka without a broker', () => {
-  it('puts a key where the default partitioner of the Java client and of kafkajs does', () => {
+  it('hashes keys like the default partitioner of the Java client and of kafkajs', () => {
     const partitioner = Partitioners.DefaultPartitioner()
     const partitionMetadata = Array.from({ length: 7 }, (_, partitionId) => ({ partitionId, leader: 1 }))
     for (let length = 0; length < 40; length++) {
@@ -43,7 +43,7 @@ describe('Kafka without a broker', () => {
     }
   })
 
-  it('takes a message that is too large for a refusal, and what can be tried again for an outage', () => {
+  it('recognizes a message that is too large as a refusal, and retriable errors as an outage', () => {
     const protocol = (type: string, retriable: boolean) =>
       new KafkaJSProtocolError({ type, code: 1, message: type, retriable } as never)
     const tooLarge = protocol('MESSAGE_TOO_LARGE', false)
@@ -74,7 +74,7 @@ describe('Kafka without a broker', () => {
     for (const unknown of [new Error('who knows'), null, 'text']) expect(isUnavailable(unknown)).toBe(false)
   })
 
-  it('reads headers of other producers, and passes over what is none of its business', () => {
+  it('reads headers of other producers, and ignores unknown headers', () => {
     const message = messageOf(
       [
         ['Content-Type', Buffer.from('text/plain')],
@@ -91,7 +91,7 @@ describe('Kafka without a broker', () => {
     expect(message.body).toHaveLength(0)
   })
 
-  it('refuses settings that are none, and clients that it does not know', () => {
+  it('rejects unknown settings and unknown clients', () => {
     const client = kafkajsOf(['127.0.0.1:1'])
     const wrong: KafkaBusOptions[] = [
       { topic: 'with space' },
@@ -116,7 +116,7 @@ describe.skipIf(brokers.length === 0)('Kafka with a broker', () => {
   let topic: string
 
   beforeAll(async () => {
-    // The first consumer of a broker's life waits for it to create its own topics.
+    // The first consumer of a new broker waits until the broker has created its internal topics.
     const first = make({ topic: 'warm-up', group: 'g' })
     first.subscribe('*', { name: 'none', handle: () => {} })
     await first.start()
@@ -145,7 +145,7 @@ describe.skipIf(brokers.length === 0)('Kafka with a broker', () => {
     const bus = (options: KafkaBusOptions = {}) => make(options, client as () => never)
     const sockets = () => process.getActiveResourcesInfo().filter((kind) => kind === 'TCPSocketWrap').length
 
-    it('writes the CloudEvents binding: attributes as ce_ headers, the payload alone as value', async () => {
+    it('writes attributes as ce_ headers and the payload as the value', async () => {
       freshTopic()
       const event = EventEnvelope.create({
         eventType: 'order.placed',
@@ -168,7 +168,7 @@ describe.skipIf(brokers.length === 0)('Kafka with a broker', () => {
       })
     })
 
-    it('uses a topic that is there as it is, and creates one that takes a megabyte', async () => {
+    it('uses an existing topic without changes, and creates a topic that accepts events of 1 MiB', async () => {
       const admin = kafka.admin()
       await admin.connect()
       const partitionsOf = async () =>
@@ -182,7 +182,7 @@ describe.skipIf(brokers.length === 0)('Kafka with a broker', () => {
       await admin.disconnect()
     })
 
-    it('refuses what is too large, and that alone', async () => {
+    it('fails only a message that is too large', async () => {
       await createNarrow(kafka, freshTopic())
       const events = Array.from({ length: 9 }, (_, n) => event({ text: 'x'.repeat(n === 4 ? 30_000 : 10) }))
       const answers = await bus().send(events)
@@ -192,7 +192,7 @@ describe.skipIf(brokers.length === 0)('Kafka with a broker', () => {
       expect(stored).toEqual(new Set(events.filter((_, n) => n !== 4).map(({ eventId }) => eventId)))
     })
 
-    it('gives calls whose messages go together the answers to their own', async () => {
+    it('returns to each call the answers for its own messages when calls share a batch', async () => {
       await createNarrow(kafka, freshTopic())
       const one = bus()
       const calls = [[10, 10], [10, 30_000, 10], [], [10]]
@@ -204,7 +204,7 @@ describe.skipIf(brokers.length === 0)('Kafka with a broker', () => {
       expect(await readTopic(kafka, topic)).toHaveLength(5)
     })
 
-    // With the same producer the second would have the number of the first, and Kafka would drop it as a duplicate.
+    // The same producer would reuse the sequence number, and Kafka would drop the second message as a duplicate.
     it.skipIf(!place)('what follows a confirm that was lost is not taken for it', async () => {
       freshTopic()
       const door = (place as KafkaPlace).take()
@@ -225,7 +225,7 @@ describe.skipIf(brokers.length === 0)('Kafka with a broker', () => {
       expect(ids).toEqual(expect.arrayContaining(events.map(({ eventId }) => eventId)))
     })
 
-    it('loses nothing while members join and leave in the middle', async () => {
+    it('loses no message while members join and leave', async () => {
       freshTopic()
       const events = Array.from({ length: 300 }, (_, n) => event({ n }))
       const done = new Set<string>()
@@ -249,7 +249,7 @@ describe.skipIf(brokers.length === 0)('Kafka with a broker', () => {
       await until(() => done.size === events.length, { timeoutMs: 20_000, what: 'all are done' })
     })
 
-    it('gets again what it held of a partition that has no commit yet when the group changes', async () => {
+    it('receives unacknowledged messages of a partition without a commit again after a rebalance', async () => {
       freshTopic()
       const begun = new Set<string>()
       const done = new Set<string>()
@@ -276,7 +276,7 @@ describe.skipIf(brokers.length === 0)('Kafka with a broker', () => {
       await until(() => done.size === events.length, { timeoutMs: 20_000, what: 'all have come again' })
     })
 
-    it('leaves nothing open behind, so that the process can end', async () => {
+    it('leaves no handles open after a stop, so that the process can end', async () => {
       freshTopic()
       const before = sockets()
       const one = bus({ group: 'g' })
@@ -290,7 +290,7 @@ describe.skipIf(brokers.length === 0)('Kafka with a broker', () => {
       await until(() => sockets() <= before, { what: 'its connections are closed' })
     })
 
-    it('opens nothing more when it is stopped in the middle of its first publish', async () => {
+    it('opens no connection after a stop during its first publish', async () => {
       freshTopic()
       const before = sockets()
       const one = bus()
@@ -304,7 +304,7 @@ describe.skipIf(brokers.length === 0)('Kafka with a broker', () => {
       await until(() => sockets() <= before, { what: 'its connections are closed' })
     })
 
-    it('asks anew after a check that got no answer, whose connection stays silent', async () => {
+    it('uses a new connection after a check without an answer', async () => {
       freshTopic()
       const silent: Socket[] = []
       const silence = (message: unknown) => {
@@ -323,7 +323,7 @@ describe.skipIf(brokers.length === 0)('Kafka with a broker', () => {
       await one.check()
     })
 
-    it('buries as much as the dead-letter topic takes, and says what is missing', async () => {
+    it('dead-letters as much as the dead-letter topic accepts, and names the missing parts', async () => {
       freshTopic()
       await createNarrow(kafka, `${topic}.g.dead`)
       const logger = recordingLogger()
@@ -355,7 +355,7 @@ describe.skipIf(brokers.length === 0)('Kafka with a broker', () => {
       })
     })
 
-    it('buries where another bus can read it', async () => {
+    it('dead-letters a message so that another bus can read it', async () => {
       freshTopic()
       const one = bus({ group: 'g', retry: { maxAttempts: 1 } })
       one.subscribe('*', {
@@ -376,7 +376,7 @@ describe.skipIf(brokers.length === 0)('Kafka with a broker', () => {
     })
   })
 
-  it('puts a key into the same partition by either client', async () => {
+  it('chooses the same partition for a key with both clients', async () => {
     freshTopic()
     const keys = Array.from({ length: 20 }, (_, n) => `key-${n}-é`)
     for (const [, client] of clients) {

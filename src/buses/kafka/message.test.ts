@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest'
 import type { KafkaRecord } from './client.js'
 import { deadLetters, messageOf } from './message.js'
 
-describe('the dead letters of a message', () => {
+describe('deadLetters', () => {
   const body = Buffer.from(`"${'x'.repeat(5_000)}"`)
   const reason = { group: 'g', handlers: ['h'], attempts: 5, error: 'no '.repeat(1_000) }
 
@@ -12,7 +12,7 @@ describe('the dead letters of a message', () => {
     return [...deadLetters('events', record, reason)]
   }
 
-  it('have a shorter story, then no payload but its place, then no long attributes', () => {
+  it('yields a short error, then no payload but its position, then no long attributes', () => {
     const many = Array.from({ length: 100 }, (_, n) => [`extra${n}`, 'y'.repeat(3_000)] as const)
     const own = { orderingkey: 'k'.repeat(3_000), specversion: '1.0', id: 'i', type: 't', source: '/s' }
     const letters = lettersOf({ ...Object.fromEntries(many), ...own })

@@ -32,7 +32,7 @@ function recorder(name: string, log: string[], fail?: unknown): EventHandler {
 }
 
 describe('InMemoryEventBus: failures', () => {
-  it('runs every handler and throws what failed as one error, after all of them ran', async () => {
+  it('runs every handler, then throws one error for all failed handlers', async () => {
     const bus = new InMemoryEventBus()
     const log: string[] = []
     const [first, second] = [new Error('first'), new Error('second')]
@@ -47,7 +47,7 @@ describe('InMemoryEventBus: failures', () => {
     expect(bus.eventCount()).toBe(1)
   })
 
-  it('collects values that are no errors', async () => {
+  it('collects thrown values that are not errors', async () => {
     const bus = new InMemoryEventBus()
     bus.subscribe('a', recorder('text', [], 'just text'))
     await expect(bus.publish({ type: 'a' })).rejects.toMatchObject({ errors: ['just text'] })
@@ -64,7 +64,7 @@ describe('InMemoryEventBus: failures', () => {
     expect(log).toEqual(['one a', 'two b'])
   })
 
-  it('publishes nothing when one event of many is not acceptable', async () => {
+  it('publishes no event when one event of a list is invalid', async () => {
     const bus = new InMemoryEventBus()
     const log: string[] = []
     bus.subscribe('a', recorder('one', log))
@@ -73,7 +73,7 @@ describe('InMemoryEventBus: failures', () => {
     expect([bus.eventCount(), log]).toEqual([0, []])
   })
 
-  it('refuses a payload that does not fit the schema of a known definition, also by name', async () => {
+  it('rejects a payload that does not match the schema of a known definition, also when published by name', async () => {
     const bus = new InMemoryEventBus([OrderPlaced])
     await expect(bus.publish({ type: 'order.placed', payload: { orderId: 7 } })).rejects.toThrow(
       EventValidationError,
@@ -126,13 +126,13 @@ describe('InMemoryEventBus: failures', () => {
     expect(message.length).toBeGreaterThan(3_500)
   })
 
-  it('lists the names of failed handlers without messages when there is no room for messages', async () => {
+  it('lists the names of failed handlers without messages when the messages do not fit', async () => {
     const { message } = await failureOf(40, 'h'.repeat(80), 100)
     expect(message).not.toContain('Error')
     for (let n = 1; n <= 40; n++) expect(message).toMatch(new RegExp(`h${n}(;|$)`))
   })
 
-  it('says how many failed handlers it does not name', async () => {
+  it('states the number of failed handlers that it does not name', async () => {
     const { message } = await failureOf(1_000, 'handler', 10_000)
     const [, last = '', more = ''] = /; handler(\d+); and (\d+) more$/.exec(message) ?? []
     expect(Number(last) + Number(more)).toBe(1_000)
@@ -195,7 +195,7 @@ describe('InMemoryEventBus: delivery', () => {
     await published
   })
 
-  it('waits for asynchronous handlers one after the other', async () => {
+  it('waits for each asynchronous handler before it calls the next', async () => {
     const bus = new InMemoryEventBus()
     const log: string[] = []
     bus.subscribe('a', {
@@ -210,7 +210,7 @@ describe('InMemoryEventBus: delivery', () => {
     expect(log).toEqual(['slow', 'quick'])
   })
 
-  it('delivers to the handlers of the type and nobody else', async () => {
+  it('delivers only to the handlers of the type', async () => {
     const bus = new InMemoryEventBus()
     const log: string[] = []
     bus.subscribe('a', recorder('one', log))
@@ -230,7 +230,7 @@ describe('InMemoryEventBus: delivery', () => {
     expect(log).toEqual([])
   })
 
-  it('lets a handler publish: the inner event is through before the outer one goes on', async () => {
+  it('delivers an event that a handler publishes before the handler continues', async () => {
     const bus = new InMemoryEventBus()
     const log: string[] = []
     bus.subscribe('outer', { name: 'chain', handle: () => bus.publish({ type: 'inner' }) })
@@ -256,7 +256,7 @@ describe('InMemoryEventBus: delivery', () => {
     expect(years).toEqual([2030, 2031])
   })
 
-  it('returns the ids, and takes the same id again as a broker would', async () => {
+  it('returns the ids, and accepts a repeated id as brokers do', async () => {
     const bus = new InMemoryEventBus()
     const event = order('o-1')
     expect(await bus.publish(event)).toBe(event.eventId)
@@ -264,7 +264,7 @@ describe('InMemoryEventBus: delivery', () => {
     expect(bus.eventCount()).toBe(3)
   })
 
-  it('goes by onDuplicate when it is given', async () => {
+  it('applies onDuplicate', async () => {
     const bus = new InMemoryEventBus()
     const event = { type: 'a', eventId: 'one' }
     await bus.publish(event)
@@ -277,8 +277,8 @@ describe('InMemoryEventBus: delivery', () => {
   })
 })
 
-describe('InMemoryEventBus: what was published', () => {
-  it('is kept in order, and found by type and by aggregate', async () => {
+describe('InMemoryEventBus: published events', () => {
+  it('keeps published events in order, and finds them by type and aggregate', async () => {
     const bus = new InMemoryEventBus()
     const invoice = { type: 'invoice.sent', aggregateType: 'invoice', aggregateId: 'o-1' }
     await bus.publishAll([order('o-1'), invoice, order('o-2')])
@@ -296,14 +296,14 @@ describe('InMemoryEventBus: what was published', () => {
     ])
   })
 
-  it('is a copy that later events do not change', async () => {
+  it('returns a copy that later events do not change', async () => {
     const bus = new InMemoryEventBus()
     const before = bus.publishedEvents()
     await bus.publish({ type: 'a' })
     expect(before).toEqual([])
   })
 
-  it('is forgotten by clear, the handlers are not', async () => {
+  it('removes events but not handlers with clear', async () => {
     const bus = new InMemoryEventBus()
     const log: string[] = []
     bus.subscribe('a', recorder('one', log))
@@ -316,7 +316,7 @@ describe('InMemoryEventBus: what was published', () => {
 })
 
 describe('InMemoryEventBus: speed', () => {
-  it('delivers 100 events in less than a millisecond once warm', async () => {
+  it('delivers 100 events in less than a millisecond after a warm-up', async () => {
     const bus = new InMemoryEventBus()
     let handled = 0
     bus.subscribe('a', { name: 'count', handle: () => void handled++ })

@@ -149,7 +149,7 @@ export class ConfirmChannel {
   }
 
   /**
-   * Closes the channel after a failed write. Some versions of amqplib have numbered the message by then, so later confirms
+   * Closes the channel after a failed write. amqplib 0.10 has registered the message by then, so later confirms
    * would belong to the wrong messages.
    */
   #closeAfter(reason: unknown): void {

@@ -22,7 +22,10 @@ export const deadLetters: Theme = {
         const bus = await h.consumer({ group: name, retry: THREE }, got, recordingHandler('other'))
         await bus.publishAll([poison, good])
         await h.until('the good event has arrived', () => idsOf(got.events).includes(good.eventId))
-        await h.until('the message is dead-lettered', async () => (await h.world.deadLetters?.(name))?.length === 1)
+        await h.until(
+          'the message is dead-lettered',
+          async () => (await h.world.deadLetters?.(name))?.length === 1,
+        )
         const [letter] = (await h.world.deadLetters?.(name)) ?? []
         assert.equal(letter?.eventId, poison.eventId)
         assert.equal(letter?.eventType, poison.eventType)
@@ -45,7 +48,10 @@ export const deadLetters: Theme = {
         })
         const bus = await h.consumer({ group: name }, got)
         await bus.publish(event())
-        await h.until('the message is dead-lettered', async () => (await h.world.deadLetters?.(name))?.length === 1)
+        await h.until(
+          'the message is dead-lettered',
+          async () => (await h.world.deadLetters?.(name))?.length === 1,
+        )
         assert.equal(got.events.length, 1)
       },
       'deadLetters',
@@ -62,7 +68,10 @@ export const deadLetters: Theme = {
           }),
         )
         await first.publish(event())
-        await h.until('the message is dead-lettered', async () => (await h.world.deadLetters?.(name))?.length === 1)
+        await h.until(
+          'the message is dead-lettered',
+          async () => (await h.world.deadLetters?.(name))?.length === 1,
+        )
         await first.stop?.()
         const got = recordingHandler('unrecoverable')
         const second = await h.consumer({ group: name }, got)
@@ -86,7 +95,10 @@ export const deadLetters: Theme = {
         await h.world.publishForeign?.('{}', { ...ce, id: 'x'.repeat(300) })
         const last = await bus.publish(event())
         await h.until('the next event has arrived', () => got.events.length > 0)
-        await h.until('the messages are dead-lettered', async () => (await h.world.deadLetters?.(name))?.length === 4)
+        await h.until(
+          'the messages are dead-lettered',
+          async () => (await h.world.deadLetters?.(name))?.length === 4,
+        )
         assert.deepEqual(idsOf(got.events), [last])
       },
       'deadLetters',
@@ -128,7 +140,10 @@ export const deadLetters: Theme = {
         }
         const last = recordingHandler('work')
         await h.consumer(options, last)
-        await h.until('the message is dead-lettered', async () => (await h.world.deadLetters?.(name))?.length === 1)
+        await h.until(
+          'the message is dead-lettered',
+          async () => (await h.world.deadLetters?.(name))?.length === 1,
+        )
         assert.equal(last.events.length, 0)
         never.give()
       },

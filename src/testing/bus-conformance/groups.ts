@@ -68,7 +68,8 @@ export const groups: Theme = {
         const handlers = Array.from({ length: 4 }, () => recordingHandler())
         const buses = await Promise.all(handlers.map((handler) => h.consumer({ group: group() }, handler)))
         await Promise.all(buses.map((bus) => bus.publish(event())))
-        for (const handler of handlers) await h.until('all events have arrived', () => handler.events.length === buses.length)
+        for (const handler of handlers)
+          await h.until('all events have arrived', () => handler.events.length === buses.length)
       },
       'groups',
     )

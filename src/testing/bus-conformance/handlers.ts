@@ -21,7 +21,12 @@ export const handlers: Theme = {
     })
 
     test('delivers events by type, list of types and pattern', async (h) => {
-      const [exact, several, below, all] = [recordingHandler('exact'), recordingHandler('several'), recordingHandler('below'), recordingHandler('all')]
+      const [exact, several, below, all] = [
+        recordingHandler('exact'),
+        recordingHandler('several'),
+        recordingHandler('below'),
+        recordingHandler('all'),
+      ]
       const bus = await h.bus({ group: group() })
       bus.subscribe('order.placed', exact)
       bus.subscribeAll(['order.placed', 'order.paid'], several)
@@ -112,7 +117,10 @@ export const handlers: Theme = {
         })
         const bus = await h.consumer({ group: group() }, shaky, steady)
         await bus.publish(event())
-        await h.until('the handler has succeeded', () => shaky.events.length === 3 && steady.events.length > 0)
+        await h.until(
+          'the handler has succeeded',
+          () => shaky.events.length === 3 && steady.events.length > 0,
+        )
         assert.equal(steady.events.length, 1)
       },
       'groups',

@@ -87,7 +87,10 @@ export class Harness implements Subject<BusNeed> {
   }
 }
 
-export function recordingHandler(name = 'note', handle: (event: EventEnvelope) => unknown = () => {}): RecordingHandler {
+export function recordingHandler(
+  name = 'note',
+  handle: (event: EventEnvelope) => unknown = () => {},
+): RecordingHandler {
   const events: EventEnvelope[] = []
   return {
     name,

@@ -61,7 +61,11 @@ export const order: Theme = {
   define(test) {
     test('keeps the order of each key with one consumer when handlers fail', (h) => consumed(h, 1), 'groups')
 
-    test('keeps the order of each key across the consumers of a group when handlers fail', (h) => consumed(h, 3), 'orderAcrossConsumers')
+    test(
+      'keeps the order of each key across the consumers of a group when handlers fail',
+      (h) => consumed(h, 3),
+      'orderAcrossConsumers',
+    )
 
     test('delivers events in the order in which they were published', async (h) => {
       const got = recordingHandler()

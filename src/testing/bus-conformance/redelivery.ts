@@ -75,7 +75,10 @@ export const redelivery: Theme = {
         await h.world.vanish?.(first)
         const got = recordingHandler('work')
         await h.consumer({ group: name, takeoverMs: SOON_MS }, got)
-        await h.until('the second consumer has the events', () => new Set(idsOf(got.events)).size === events.length)
+        await h.until(
+          'the second consumer has the events',
+          () => new Set(idsOf(got.events)).size === events.length,
+        )
         never.give()
       },
       'vanish',

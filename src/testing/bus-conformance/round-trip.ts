@@ -11,7 +11,10 @@ async function comeBackEqual(h: Harness, sent: readonly EventEnvelope[]): Promis
   const got = recordingHandler()
   const bus = await h.consumer({ group: group() }, got)
   await bus.publishAll(sent)
-  await h.until('all events have arrived', () => new Set(got.events.map(({ eventId }) => eventId)).size === sent.length)
+  await h.until(
+    'all events have arrived',
+    () => new Set(got.events.map(({ eventId }) => eventId)).size === sent.length,
+  )
   for (const original of sent) {
     const back = got.events.find((candidate) => candidate.eventId === original.eventId)
     assert.ok(back)

@@ -47,7 +47,10 @@ export const stopping: Theme = {
         await first.stop?.()
         const got = recordingHandler('work')
         await h.consumer({ group: name }, got)
-        await h.until('the next consumer has all events', () => new Set(idsOf(got.events)).size === events.length)
+        await h.until(
+          'the next consumer has all events',
+          () => new Set(idsOf(got.events)).size === events.length,
+        )
         assert.equal(unacked.events.length, 2, 'no handler was started after the stop')
         never.give()
       },
