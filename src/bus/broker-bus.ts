@@ -224,7 +224,7 @@ export class BrokerBus implements EventBus, ConfirmingPublisher, AsyncDisposable
       isRejected = true
     }
     const thrown = [...new Set(answers.filter((answer) => answer !== null))]
-    // Some clients include the command, and with it the payload, in their errors.
+    // The errors of some clients contain the command, and with it the payload.
     const errors = redactDriverErrors(thrown, events)
     const isDown = await this.#isDown(errors)
     // The error does not name the message that caused it, so smaller parts are sent.

@@ -265,7 +265,7 @@ describe('consumer', () => {
       EventEnvelope.create({ eventType: 'a', eventId: `e${n}` }),
     )
     let left = all
-    const buried: string[] = []
+    const deadLettered: string[] = []
     for (let life = 1; life <= 14 && left.length > 0; life++) {
       const died = gate()
       const never = gate()
@@ -286,10 +286,10 @@ describe('consumer', () => {
       }
       for (const event of left) transport.deliver(messageOf(event, undefined), life)
       await Promise.race([died.opened, clock.advance(60_000)])
-      buried.push(...transport.deadLettered.map(({ message }) => String(message.attributes.id)))
-      left = left.filter(({ eventId }) => !ackedIds.has(eventId) && !buried.includes(eventId))
+      deadLettered.push(...transport.deadLettered.map(({ message }) => String(message.attributes.id)))
+      left = left.filter(({ eventId }) => !ackedIds.has(eventId) && !deadLettered.includes(eventId))
     }
-    expect(buried).toEqual(['e0'])
+    expect(deadLettered).toEqual(['e0'])
     expect(left).toEqual([])
   })
 

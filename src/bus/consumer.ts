@@ -46,10 +46,10 @@ const STOP_STEP_MS = 2_000
 const UNACKED_PER_SLOT = 16
 
 /**
- * Receives the messages of a group and runs their handlers. Messages with the same ordering key are handled one after the
- * other. Other messages are handled concurrently. A message is acknowledged when all its handlers have succeeded. A failed
- * message is retried in this consumer, and only with the handlers that have not succeeded. After `maxAttempts` failed
- * attempts the message is dead-lettered.
+ * Receives the messages of a group and runs their handlers. Messages with the same ordering key are handled sequentially.
+ * Other messages are handled concurrently. A message is acknowledged when all its handlers have succeeded. A failed message is
+ * retried in this consumer, and only with the handlers that have not succeeded. After `maxAttempts` failed attempts the message
+ * is dead-lettered.
  */
 export class Consumer {
   readonly #options: ConsumerOptions

@@ -1,6 +1,6 @@
 import type { UnackedMessage } from './unacked-message.js'
 
-/** Handles messages with a common chain key one after the other, in the order in which they were added. */
+/** Handles messages with a common chain key sequentially, in the order in which they were added. */
 export class KeyChains {
   readonly #last = new Map<string, UnackedMessage>()
 

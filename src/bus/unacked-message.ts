@@ -24,7 +24,7 @@ export class UnackedMessage {
     this.handlers = handlers
   }
 
-  /** Messages that share a chain key are handled one after the other: the same event again, and events of one ordering key. */
+  /** Keys for sequential handling. Deliveries of the same event share a key, and so do events with the same ordering key. */
   get chainKeys(): readonly string[] {
     const { orderingKey } = this.event
     return orderingKey === undefined ? [this.#identity] : [this.#identity, `key ${orderingKey}`]

@@ -2,7 +2,7 @@ import type { RetryPolicy } from './backoff.js'
 import { RetryAfter, Unrecoverable } from './errors.js'
 import { ignoreRejection, isA } from './unknown.js'
 
-/** One handler that failed in an attempt, with the policy and the limit that apply to this handler. */
+/** A handler that failed in an attempt, with the policy and the limit that apply to this handler. */
 export interface FailedCall {
   readonly error: unknown
   readonly policy: RetryPolicy

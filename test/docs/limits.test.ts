@@ -212,31 +212,31 @@ const LIMITS: readonly Limit[] = [
     'docs/brokers/nats.md',
     /more than (\d+) kB of headers/g,
     'LONGEST_HEADERS in kB',
-    Math.round(constantIn('src/buses/nats/consumption.ts', 'LONGEST_HEADERS') / 1_024),
+    Math.round(constantIn('src/buses/nats/consumption.ts', 'MAX_HEADER_BYTES') / 1_024),
   ),
   limit(
     'docs/brokers/rabbitmq.md',
     /cut to ([\d,]+) characters each/g,
     'MAX_SAID',
-    constantIn('src/buses/rabbitmq/transport.ts', 'MAX_SAID'),
+    constantIn('src/buses/rabbitmq/sender.ts', 'MAX_LOGGED_TYPES'),
   ),
   limit(
     'docs/brokers/kafka.md',
     /less than (\d+) seconds/g,
     'SHORTEST_SESSION_MS in seconds',
-    constantIn('src/buses/kafka/index.ts', 'SHORTEST_SESSION_MS') / 1_000,
+    constantIn('src/buses/kafka/transport.ts', 'MIN_SESSION_MS') / 1_000,
   ),
   limit(
     'docs/brokers/kafka.md',
     /`ce_deaderror` is cut to (\d+)/g,
     'SHORT_ERROR',
-    constantIn('src/buses/kafka/dead-letter.ts', 'SHORT_ERROR'),
+    constantIn('src/buses/kafka/message.ts', 'SHORT_ERROR'),
   ),
   limit(
     'docs/brokers/kafka.md',
     /attributes are cut to ([\d,]+) characters/g,
     'SHORT_ATTRIBUTE',
-    constantIn('src/buses/kafka/dead-letter.ts', 'SHORT_ATTRIBUTE'),
+    constantIn('src/buses/kafka/message.ts', 'SHORT_ATTRIBUTE'),
   ),
 ]
 

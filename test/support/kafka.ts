@@ -143,7 +143,7 @@ export async function createNarrow(kafka: Kafka, topic: string): Promise<void> {
   await asAdmin(kafka, (admin) => admin.createTopics({ topics, waitForLeaders: false }))
 }
 
-/** How far the group has come in the first partition. */
+/** Returns the committed offset of the group in the first partition. */
 export async function committedOf(kafka: Kafka, topic: string, groupId: string): Promise<string | undefined> {
   const [found] = await asAdmin(kafka, (admin) => admin.fetchOffsets({ groupId, topics: [topic] }))
   return found?.partitions[0]?.offset
@@ -177,7 +177,7 @@ async function publishForeign(
   await producer.disconnect()
 }
 
-/** All that lies in the topic at this moment; nothing when there is none. */
+/** Returns all messages of the topic, or an empty list if the topic does not exist. */
 export async function readTopic(kafka: Kafka, topic: string) {
   const offsets = await asAdmin(kafka, async (admin) =>
     (await admin.listTopics()).includes(topic) ? offsetsOf(admin, topic) : [],

@@ -7,7 +7,7 @@ import type {
   Transport,
 } from '../../src/bus.js'
 
-/** A transport on paper: a test plays the broker, and sees what it is told. */
+/** A transport without a broker. The test delivers messages, and reads the calls that the bus has made. */
 export class PaperTransport implements Transport, Consumption {
   readonly broker = 'Paper'
   readonly sent: OutgoingMessage[] = []
@@ -42,7 +42,7 @@ export class PaperTransport implements Transport, Consumption {
     return this
   }
 
-  /** Hands a message out. */
+  /** Delivers a message to the consumer. */
   deliver(message: OutgoingMessage, deliveryCount = 1): IncomingMessage {
     const { contentType, attributes, body } = message
     const incoming = { contentType, attributes, body, deliveryCount }

@@ -86,7 +86,7 @@ export async function rabbitmqWorld(broker: Broker, own: RabbitmqBusOptions = {}
   }
 }
 
-/** All that lies in a queue, in its order; none when there is no such queue. It stays there. */
+/** Returns all messages of a queue in order, or an empty list if the queue does not exist. It stays there. */
 export async function peek(url: string, queue: string): Promise<readonly GetMessage[]> {
   const found: GetMessage[] = []
   try {

@@ -34,7 +34,7 @@ export interface KafkaRecord {
 }
 
 /**
- * An idempotent producer that runs one `send` at a time. It must not be used after a failed `send`: the sequence numbers of the
+ * An idempotent producer that runs one `send` at a time. Do not use it after a failed `send`: the sequence numbers of the
  * client may be wrong, and a broker drops records whose sequence number it has already received.
  */
 export interface KafkaProducer {

@@ -194,10 +194,10 @@ describe.skipIf(brokers.length === 0)('Kafka with a broker', () => {
 
     it('returns to each call the answers for its own messages when calls share a batch', async () => {
       await createNarrow(kafka, freshTopic())
-      const one = bus()
+      const tested = bus()
       const calls = [[10, 10], [10, 30_000, 10], [], [10]]
       const answers = await Promise.all(
-        calls.map((sizes) => one.send(sizes.map((size) => event({ text: 'x'.repeat(size) })))),
+        calls.map((sizes) => tested.send(sizes.map((size) => event({ text: 'x'.repeat(size) })))),
       )
       const isTaken = answers.map((own) => own.map((answer) => answer === null))
       expect(isTaken).toEqual(calls.map((sizes) => sizes.map((size) => size === 10)))
@@ -209,17 +209,17 @@ describe.skipIf(brokers.length === 0)('Kafka with a broker', () => {
       freshTopic()
       const door = (place as KafkaPlace).take()
       const { proxy } = door
-      const one = make({ confirmTimeoutMs: 2_000 }, () => client([`127.0.0.1:${proxy.port}`]) as never)
+      const tested = make({ confirmTimeoutMs: 2_000 }, () => client([`127.0.0.1:${proxy.port}`]) as never)
       const events = Array.from({ length: 3 }, () =>
         EventEnvelope.create({ eventType: 'a', orderingKey: 'k' }),
       )
       const [before, unconfirmed, after] = events as [EventEnvelope, EventEnvelope, EventEnvelope]
-      await one.publish(before)
+      await tested.publish(before)
       proxy.freeze('answers')
-      await expect(one.publish(unconfirmed)).rejects.toThrow(/not confirmed/)
+      await expect(tested.publish(unconfirmed)).rejects.toThrow(/not confirmed/)
       proxy.thaw()
-      await until(() => one.publish(after).then(Boolean, () => false), { timeoutMs: 20_000 })
-      await one.stop()
+      await until(() => tested.publish(after).then(Boolean, () => false), { timeoutMs: 20_000 })
+      await tested.stop()
       place?.giveBack(door)
       const ids = (await readTopic(kafka, topic)).map(({ headers }) => headers.ce_id)
       expect(ids).toEqual(expect.arrayContaining(events.map(({ eventId }) => eventId)))
@@ -230,14 +230,14 @@ describe.skipIf(brokers.length === 0)('Kafka with a broker', () => {
       const events = Array.from({ length: 300 }, (_, n) => event({ n }))
       const done = new Set<string>()
       const member = async () => {
-        const one = bus({ group: 'g', concurrency: 2 })
+        const tested = bus({ group: 'g', concurrency: 2 })
         const handle = async ({ eventId }: EventEnvelope) => {
           await new Promise((resolve) => setTimeout(resolve, 10))
           done.add(eventId)
         }
-        one.subscribe('*', { name: 'work', handle })
-        await one.start()
-        return one
+        tested.subscribe('*', { name: 'work', handle })
+        await tested.start()
+        return tested
       }
       const first = await member()
       await bus().publishAll(events)
@@ -261,10 +261,10 @@ describe.skipIf(brokers.length === 0)('Kafka with a broker', () => {
         throw new Error('the first time')
       }
       const member = async (handler: (event: EventEnvelope) => unknown) => {
-        const one = bus({ group: 'g', drainTimeoutMs: 0 })
-        one.subscribe('*', { name: 'work', handle: handler })
-        await one.start()
-        return one
+        const tested = bus({ group: 'g', drainTimeoutMs: 0 })
+        tested.subscribe('*', { name: 'work', handle: handler })
+        await tested.start()
+        return tested
       }
       await member(handle)
       const events = Array.from({ length: 12 }, (_, n) => event({ n }))
@@ -279,27 +279,27 @@ describe.skipIf(brokers.length === 0)('Kafka with a broker', () => {
     it('leaves no handles open after a stop, so that the process can end', async () => {
       freshTopic()
       const before = sockets()
-      const one = bus({ group: 'g' })
+      const tested = bus({ group: 'g' })
       let got = 0
-      one.subscribe('*', { name: 'count', handle: () => got++ })
-      await one.start()
-      await one.publish(event())
+      tested.subscribe('*', { name: 'count', handle: () => got++ })
+      await tested.start()
+      await tested.publish(event())
       await until(() => got === 1)
       expect(sockets()).toBeGreaterThan(before)
-      await one.stop()
+      await tested.stop()
       await until(() => sockets() <= before, { what: 'its connections are closed' })
     })
 
     it('opens no connection after a stop during its first publish', async () => {
       freshTopic()
       const before = sockets()
-      const one = bus()
-      const answer = one.publish(event()).then(
+      const tested = bus()
+      const answer = tested.publish(event()).then(
         () => 'confirmed',
         (error) => error.code,
       )
       await until(() => sockets() > before)
-      await one.stop()
+      await tested.stop()
       expect(await answer).toBe('NOT_CONFIRMED')
       await until(() => sockets() <= before, { what: 'its connections are closed' })
     })
@@ -315,28 +315,28 @@ describe.skipIf(brokers.length === 0)('Kafka with a broker', () => {
         diagnostics.unsubscribe('net.client.socket', silence)
         for (const socket of silent) socket.destroy()
       })
-      const one = bus({ confirmTimeoutMs: 2_000 })
+      const tested = bus({ confirmTimeoutMs: 2_000 })
       diagnostics.subscribe('net.client.socket', silence)
-      await expect(one.check()).rejects.toMatchObject({ code: 'BROKER_UNAVAILABLE' })
+      await expect(tested.check()).rejects.toMatchObject({ code: 'BROKER_UNAVAILABLE' })
       diagnostics.unsubscribe('net.client.socket', silence)
       expect(silent.length).toBeGreaterThan(0)
-      await one.check()
+      await tested.check()
     })
 
     it('dead-letters as much as the dead-letter topic accepts, and names the missing parts', async () => {
       freshTopic()
       await createNarrow(kafka, `${topic}.g.dead`)
       const logger = recordingLogger()
-      const one = bus({ group: 'g', partitions: 1, retry: { maxAttempts: 1 }, logger })
+      const tested = bus({ group: 'g', partitions: 1, retry: { maxAttempts: 1 }, logger })
       const fail = () => {
         throw new Error('no '.repeat(200))
       }
-      for (let n = 0; n < 8; n++) one.subscribe('*', { name: `h${n}`, handle: fail })
+      for (let n = 0; n < 8; n++) tested.subscribe('*', { name: `h${n}`, handle: fail })
       const letters = () => readTopic(kafka, `${topic}.g.dead`)
       const long = event({ text: 'x'.repeat(17_500) })
       const longer = event({ text: 'x'.repeat(30_000) })
-      await one.publishAll([long, longer])
-      await one.start()
+      await tested.publishAll([long, longer])
+      await tested.start()
       await until(async () => (await letters()).length === 2, { timeoutMs: 20_000 })
       const byId = new Map((await letters()).map((letter) => [letter.headers.ce_id, letter]))
       const whole = byId.get(long.eventId)
@@ -347,7 +347,7 @@ describe.skipIf(brokers.length === 0)('Kafka with a broker', () => {
       expect(rest?.headers).toMatchObject({ ce_type: 'order.placed', ce_deadgroup: 'g' })
       expect(rest?.headers).not.toHaveProperty('ce_specversion')
       expect(rest?.headers.ce_deaderror).toContain(
-        `payload of ${longer.payloadText?.length} bytes is too large for the dead letters, it lies at offset 1 of`,
+        `payload of ${longer.payloadText?.length} bytes is too large for the dead-letter topic. The original is at offset 1 of`,
       )
       expect(JSON.stringify(logger.lines)).toContain(`topic ${topic}.g.dead and will be shortened`)
       await until(async () => (await committedOf(kafka, topic, `${topic}.g`)) === '2', {
@@ -357,16 +357,16 @@ describe.skipIf(brokers.length === 0)('Kafka with a broker', () => {
 
     it('dead-letters a message so that another bus can read it', async () => {
       freshTopic()
-      const one = bus({ group: 'g', retry: { maxAttempts: 1 } })
-      one.subscribe('*', {
+      const tested = bus({ group: 'g', retry: { maxAttempts: 1 } })
+      tested.subscribe('*', {
         name: 'picky',
         handle: () => {
           throw new Error('no')
         },
       })
-      await one.start()
+      await tested.start()
       const dead = event({ poison: true })
-      await one.publish(dead)
+      await tested.publish(dead)
       const found: EventEnvelope[] = []
       const inspector = bus({ topic: `${topic}.g.dead`, group: 'inspector' })
       inspector.subscribe('*', { name: 'look', handle: (letter) => found.push(letter) })

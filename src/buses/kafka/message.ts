@@ -112,7 +112,7 @@ export function* deadLetters(
   const { attributes, contentType, body } = message
   const short = reason.error.slice(0, SHORT_ERROR)
   const place = `offset ${offset} of partition ${partition} of the topic ${topic}`
-  const bodiless = `Its payload of ${body.length} bytes is too large for the dead letters, it is at ${place}. ${short}`
+  const bodiless = `The payload of ${body.length} bytes is too large for the dead-letter topic. The original is at ${place}. ${short}`
   const letter = (kept: Readonly<Record<string, string>>, value: Uint8Array, error: string) => {
     const key = Buffer.from(kept.orderingkey ?? kept.id ?? '')
     return encode(key, value, contentType, { ...kept, ...reasonAttributes(reason, error) })

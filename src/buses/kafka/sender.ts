@@ -11,7 +11,7 @@ export interface KafkaSenderOptions {
   prepare(topic: string): Promise<void>
 }
 
-/** One call of `send`. Its records may be sent in several batches, and together with records of other calls. */
+/** A call of `send`. Its records may be sent in several batches, and together with records of other calls. */
 interface SendCall {
   readonly topic: string
   readonly deadline: number
@@ -121,7 +121,7 @@ export class KafkaSender {
     if (!this.#prepared.has(topic)) {
       const generation = this.#generation
       await prepare(topic)
-      // The sender was closed meanwhile, so no later call would close a producer that is opened now.
+      // The sender was closed in the meantime, so no later call would close a producer that is opened now.
       if (generation !== this.#generation)
         throw new BrokerUnavailableError(BROKER, 'was not asked, because the bus was closed')
       this.#prepared.add(topic)

@@ -115,8 +115,8 @@ export class NatsClient {
   }
 
   /**
-   * Waits for the pending requests, then ends the subscription. If new requests were sent meanwhile, the subscription stays
-   * open. The next request opens it again.
+   * Waits for the pending requests, then ends the subscription. If new requests were sent in the meantime, the subscription
+   * stays open. The next request opens it again.
    */
   async close(): Promise<void> {
     await Promise.all(this.#busy)

@@ -9,10 +9,12 @@ import { type Logger, silentLogger } from '../../observe/logger.js'
 const event = () => EventEnvelope.create({ eventType: 'order.placed', payload: { total: 1 } })
 
 /** Records the event, and resolves when the gate opens. */
-const held = (begun: string[], finish: Gate) => (one: EventEnvelope) => {
-  begun.push(one.eventId)
-  return finish.opened
-}
+const waitingHandler =
+  (begun: string[], finish: Gate) =>
+  ({ eventId }: EventEnvelope) => {
+    begun.push(eventId)
+    return finish.opened
+  }
 
 const server = await startNatsOrSkip()
 
@@ -70,7 +72,7 @@ describe.skipIf(!server)('NatsConsumption', () => {
     const finish = gate()
     const got: string[] = []
     const bus = busOn(await connected(proxy.url), { group: 'g', concurrency: 1 })
-    bus.subscribe('*', { name: 'h', handle: held(got, finish) })
+    bus.subscribe('*', { name: 'h', handle: waitingHandler(got, finish) })
     await bus.start()
     const ids = await bus.publishAll([event(), event(), event()])
     await until(async () => got.length === 1 && (await waiting('g')) === 3)
@@ -92,7 +94,7 @@ describe.skipIf(!server)('NatsConsumption', () => {
     }
     const logger: Logger = { ...silentLogger, warn }
     const first = busOn(await connected(proxy.url), { ...options, logger })
-    first.subscribe('*', { name: 'h', handle: held(mine, finish) })
+    first.subscribe('*', { name: 'h', handle: waitingHandler(mine, finish) })
     await first.start()
     const ids = await busOn(admin).publishAll([event(), event(), event()])
     await until(async () => mine.length === 1 && (await waiting('g')) === 3)
@@ -114,7 +116,7 @@ describe.skipIf(!server)('NatsConsumption', () => {
     const finish = gate()
     const mine: string[] = []
     const first = busOn(admin, { group: 'g', concurrency: 1 })
-    first.subscribe('*', { name: 'h', handle: held(mine, finish) })
+    first.subscribe('*', { name: 'h', handle: waitingHandler(mine, finish) })
     await first.start()
     const ids = await first.publishAll([event(), event(), event()])
     await until(async () => mine.length === 1 && (await waiting('g')) === 3)

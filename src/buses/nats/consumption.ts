@@ -176,14 +176,14 @@ export class NatsConsumption implements Consumption, ConnectionListener {
   /** Requests messages in portions, because one request per acknowledgement would cost more than the messages. */
   #pull(): void {
     const { maxUnacked } = this.#options
-    const room = maxUnacked - this.#leased.size - this.#requested
+    const capacity = maxUnacked - this.#leased.size - this.#requested
     if (!this.#subscription || this.#isDeliveryStopped || this.#client.isDown) return
-    if (room < 1 || (this.#requested > 0 && room < maxUnacked / 4)) return
-    this.#requested += room
+    if (capacity < 1 || (this.#requested > 0 && capacity < maxUnacked / 4)) return
+    this.#requested += capacity
     const { stream, consumer } = this.#names
     const reply = `${this.#inbox}.${this.#requests++}`
     try {
-      this.#jetstream.pull(stream, consumer, reply, room, TIMES)
+      this.#jetstream.pull(stream, consumer, reply, capacity, TIMES)
     } catch (error) {
       this.#options.onError(error)
     }

@@ -82,13 +82,13 @@ describe.skipIf(!server)('NATS JetStream', () => {
   })
 
   it('writes CloudEvents in the binary mode of the NATS binding', async () => {
-    const one = EventEnvelope.create({
+    const sent = EventEnvelope.create({
       eventId: 'é 1',
       eventType: 'order.placed',
       aggregateId: 'o 1%"€',
       payload: [1],
     })
-    await busOn(admin, { source: '/shop' }).publish(one)
+    await busOn(admin, { source: '/shop' }).publish(sent)
     const stored = await manager.streams.getMessage(stream, { seq: 1 })
     expect(stored?.subject).toBe(`${stream}.order.placed`)
     expect(stored?.string()).toBe('[1]')
@@ -98,7 +98,7 @@ describe.skipIf(!server)('NATS JetStream', () => {
       'ce-id': ['%C3%A9%201'],
       'ce-type': ['order.placed'],
       'ce-source': ['/shop'],
-      'ce-time': [one.occurredAt.toISOString()],
+      'ce-time': [sent.occurredAt.toISOString()],
       'ce-datacontenttype': ['application/json'],
       'ce-schemaversion': ['1'],
       'ce-aggregatetype': ['__GLOBAL__'],
@@ -110,7 +110,7 @@ describe.skipIf(!server)('NATS JetStream', () => {
   it('reads messages of other producers with other letter case, other headers and unencoded values', async () => {
     const got: EventEnvelope[] = []
     const bus = busOn(admin, { group: 'g' })
-    bus.subscribe('*', { name: 'h', handle: (one) => void got.push(one) })
+    bus.subscribe('*', { name: 'h', handle: (event) => void got.push(event) })
     await bus.start()
     const own = headers()
     for (const [name, value] of [
@@ -279,8 +279,8 @@ describe.skipIf(!server)('NATS JetStream', () => {
   })
 
   it.each([
-    ['room for a part of its story', 1_000, 'h'],
-    ['no room for any story', 0, ''],
+    ['space for a part of the reason', 1_000, 'h'],
+    ['no space for the reason', 0, ''],
   ])('buries a message that leaves %s', async (_what, left, handlers) => {
     const bus = busOn(admin, { group: 'g' })
     bus.subscribe('*', {
@@ -291,13 +291,13 @@ describe.skipIf(!server)('NATS JetStream', () => {
     })
     await bus.start()
     const { id, contentType, attributes } = messageOf(event(new Uint8Array()), undefined)
-    const room = 1_048_576 - headersOf(id, contentType, attributes).size - left
-    await bus.publish(event(new Uint8Array(room)))
+    const space = 1_048_576 - headersOf(id, contentType, attributes).size - left
+    await bus.publish(event(new Uint8Array(space)))
     const dead = `${stream}~g~dead`
     await until(async () => (await manager.streams.info(dead)).state.messages === 1)
-    const buried = await manager.streams.getMessage(dead, { seq: 1 })
-    expect(buried?.data.length).toBe(room)
-    expect(buried?.header.get('ce-deadhandlers')).toBe(handlers)
+    const letter = await manager.streams.getMessage(dead, { seq: 1 })
+    expect(letter?.data.length).toBe(space)
+    expect(letter?.header.get('ce-deadhandlers')).toBe(handlers)
   })
 
   it('consumes dead letters, and can publish them again', async () => {
@@ -316,10 +316,10 @@ describe.skipIf(!server)('NATS JetStream', () => {
     const dead = natsName(`${stream}.g.dead`)
     await until(async () => (await manager.streams.info(dead)).state.messages === 1)
     isBroken = false
-    const undertaker = busOn(admin, { stream: `${stream}.g.dead`, group: 'again' })
+    const inspector = busOn(admin, { stream: `${stream}.g.dead`, group: 'again' })
     const seen: EventEnvelope[] = []
-    undertaker.subscribe('*', { name: 'look', handle: (one) => void seen.push(one) })
-    await undertaker.start()
+    inspector.subscribe('*', { name: 'look', handle: (event) => void seen.push(event) })
+    await inspector.start()
     await until(() => seen.length === 1)
     expect(seen[0]?.eventId).toBe(id)
     const stored = await manager.streams.getMessage(dead, { seq: 1 })

@@ -68,7 +68,7 @@ export class RabbitmqConsumption implements Consumption {
     if (!current) return
     const done = new Set(messages)
     let last: AmqpDelivery | undefined
-    // One acknowledgement covers all messages before the first unacknowledged message.
+    // A cumulative acknowledgement covers all messages before the first unacknowledged message.
     for (const [message, delivery] of current.unacked) {
       if (!done.delete(message)) break
       current.unacked.delete(message)

@@ -48,8 +48,8 @@ describe.skipIf(!hasRabbitmq())('rabbitmqBus', () => {
 
   it('writes persistent messages in the AMQP binding of CloudEvents, with the type as the routing key', async () => {
     await (await consumerOf()).bus.stop()
-    const one = event({ eventId: 'e-1', aggregateId: 'ö "1" 50%', payload: new Uint8Array([0, 255]) })
-    await busOf({ source: '/shop' }).publish(one)
+    const sent = event({ eventId: 'e-1', aggregateId: 'ö "1" 50%', payload: new Uint8Array([0, 255]) })
+    await busOf({ source: '/shop' }).publish(sent)
     const [message] = await peek(server.url, `${exchange}.billing`)
     expect(message?.fields).toMatchObject({ exchange, routingKey: 'order.placed' })
     expect(message?.properties).toMatchObject({
@@ -76,7 +76,10 @@ describe.skipIf(!hasRabbitmq())('rabbitmqBus', () => {
       expect(await bus.send(events)).toEqual([null, null, null])
       await other.stop()
       const kept = await peek(server.url, `${exchange}.unrouted`)
-      expect(kept.map((one) => one.properties.messageId)).toEqual([events[0]?.eventId, events[2]?.eventId])
+      expect(kept.map(({ properties }) => properties.messageId)).toEqual([
+        events[0]?.eventId,
+        events[2]?.eventId,
+      ])
       expect(kept[0]?.content.toString()).toBe('{"total":42}')
       expect(lines).toEqual([`RabbitMQ has no queue for these events: kept in ${exchange}.unrouted`])
     })
@@ -103,7 +106,7 @@ describe.skipIf(!hasRabbitmq())('rabbitmqBus', () => {
     const bus = busOf()
     await bus.publishAll([event({ eventType }), event({ eventType: `${eventType.slice(0, 150)}.x` })])
     await until('all have come', () => byName.got.length === 1 && byPattern.got.length === 2)
-    await until('that one too', () => byLong.got.length === 1)
+    await until('the other event has arrived', () => byLong.got.length === 1)
     expect(byName.got[0]?.eventType).toBe(eventType)
   })
 
@@ -115,7 +118,7 @@ describe.skipIf(!hasRabbitmq())('rabbitmqBus', () => {
       })
       const { bus, got } = await consumerOf()
       await bus.publish(event())
-      await until('it has come', () => got.length === 1)
+      await until('the event has arrived', () => got.length === 1)
     })
 
     it('are sufficient for a user who may not create any', async () => {
@@ -124,7 +127,7 @@ describe.skipIf(!hasRabbitmq())('rabbitmqBus', () => {
       await server.control('set_permissions', 'worker', '', '.*', '.*')
       const { bus, got } = await consumerOf({}, '*', server.url.replace('guest:guest', 'worker:secret'))
       await bus.publish(event())
-      await until('it has come', () => got.length === 1)
+      await until('the event has arrived', () => got.length === 1)
     })
 
     it('are created again after they were deleted', async () => {
@@ -158,7 +161,7 @@ describe.skipIf(!hasRabbitmq())('rabbitmqBus', () => {
           () => false,
         ),
       )
-      await until('it has come', () => got.some((one) => one.eventId === last.eventId))
+      await until('the event has arrived', () => got.some(({ eventId }) => eventId === last.eventId))
     })
 
     it('are replaced by publishers when they are silent, without heartbeats', async () => {
@@ -178,7 +181,7 @@ describe.skipIf(!hasRabbitmq())('rabbitmqBus', () => {
           ),
         3_000,
       )
-      await until('it has come', () => got.some((one) => one.eventId === last.eventId))
+      await until('the event has arrived', () => got.some(({ eventId }) => eventId === last.eventId))
       expect(proxy.accepted).toBeGreaterThan(1)
     })
 
@@ -219,7 +222,7 @@ describe.skipIf(!hasRabbitmq())('rabbitmqBus', () => {
           () => false,
         )
       await until('it publishes again', isPublished)
-      await until('it has come', () => got.length > 0)
+      await until('the event has arrived', () => got.length > 0)
     })
 
     it('are closed by a stop, even if the broker does not answer', async () => {
@@ -281,7 +284,10 @@ describe.skipIf(!hasRabbitmq())('rabbitmqBus', () => {
     })
     await bus.start()
     const id = await bus.publish(event({ headers: { long: 'x'.repeat(64_000) } }))
-    await until('the message is dead-lettered', async () => (await peek(server.url, `${exchange}.billing.dead`)).length === 1)
+    await until(
+      'the message is dead-lettered',
+      async () => (await peek(server.url, `${exchange}.billing.dead`)).length === 1,
+    )
     const [dead] = await peek(server.url, `${exchange}.billing.dead`)
     expect(dead?.properties.headers).toMatchObject({
       'cloudEvents:id': id,
@@ -321,6 +327,6 @@ describe.skipIf(!hasRabbitmq())('rabbitmqBus', () => {
     await stopped
     await until('all have been handled', () => order.length === 16)
     const expected = Array.from({ length: 8 }, (_, n) => (n === 0 ? 'first 0' : `second ${n}`))
-    expect(order).toEqual(expected.flatMap((one) => [`${one} begins`, `${one} ends`]))
+    expect(order).toEqual(expected.flatMap((id) => [`${id} begins`, `${id} ends`]))
   })
 })

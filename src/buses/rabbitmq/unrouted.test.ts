@@ -26,7 +26,7 @@ const onChannels = (model: ChannelModel, hook: (channel: Channel) => void) => {
   }
 }
 
-const idsOf = (events: readonly EventEnvelope[]) => events.map((one) => one.eventId)
+const idsOf = (events: readonly EventEnvelope[]) => events.map(({ eventId }) => eventId)
 
 describe.skipIf(!hasRabbitmq())('UnroutedRepublisher', () => {
   let server: RabbitmqServer
@@ -240,16 +240,16 @@ describe.skipIf(!hasRabbitmq())('UnroutedRepublisher', () => {
 
     it.each([
       ['may not read it: that is no error', 'blind', []],
-      ['may not publish: that is told once', 'mute', [/does not let this user publish/]],
-    ])('when this user %s', async (_, user, told) => {
+      ['may not publish, and reports that once', 'mute', [/does not let this user publish/]],
+    ])('when this user %s', async (_, user, expected) => {
       const [last, ...kept] = eventsOf('order.placed', 3)
       await busOf().publishAll(kept)
       const { got } = await consumerOf({}, '*', server.url.replace('guest:guest', `${user}:secret`))
       await busOf().publish(last as EventEnvelope)
       await until('it consumes', () => got.length === 1)
-      await until('it is told', () => problems.length === told.length)
+      await until('the failure was reported', () => problems.length === expected.length)
       await until('they stay', () => keptAre(2))
-      expect(problems).toEqual(told.map((pattern) => expect.stringMatching(pattern)))
+      expect(problems).toEqual(expected.map((pattern) => expect.stringMatching(pattern)))
     })
   })
 })

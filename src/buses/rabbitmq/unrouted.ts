@@ -138,7 +138,7 @@ export class UnroutedRepublisher {
         if (!last || run.isOver) return
         left -= deliveries.length
         await this.#move(deliveries, typesWithoutQueue)
-        // One acknowledgement for the whole chunk: the close of the channel could overtake single acknowledgements.
+        // A cumulative acknowledgement covers the chunk, because the close of the channel could overtake single acknowledgements.
         channel.ack(last, true)
       }
     } finally {
