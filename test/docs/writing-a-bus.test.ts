@@ -18,7 +18,7 @@ describe('docs/writing-a-bus.md', () => {
 
   beforeAll(() => {
     app = new PackedApp(filesOf('docs/writing-a-bus.md'))
-  }, 120_000)
+  }, 300_000)
   afterAll(() => app?.remove())
 
   it('has an example that compiles and passes the conformance suite with the packed package alone', () => {
@@ -27,5 +27,5 @@ describe('docs/writing-a-bus.md', () => {
     expect(stdout.match(/^ *not ok .*$/gm) ?? []).toEqual([])
     expect(stdout).toMatch(/^# pass [4-9]\d$/m)
     expect(status, stdout).toBe(0)
-  }, 120_000)
+  }, 300_000)
 })
