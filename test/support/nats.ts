@@ -109,7 +109,7 @@ async function readDeadLetters(admin: NatsConnection, stream: string): Promise<D
   return found
 }
 
-/** What the tests of one file share: connections, proxies and buses on a stream of the test's own, ended by `end`. */
+/** Shared by the tests of one file: connections, proxies and buses on a new stream. `end` closes them. */
 export class NatsBench {
   readonly stream = freshStream()
   readonly ends: (() => unknown)[] = []

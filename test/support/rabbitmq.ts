@@ -10,7 +10,7 @@ import { startProxy, type TcpProxy } from './proxy.js'
 
 export { findRabbitmq, type RabbitmqServer, startRabbitmq }
 
-/** The server of AMQP_URL, which nobody kills, or one of the test's own. */
+/** The server of AMQP_URL, which tests must not kill, or a server that the test has started. */
 export interface Broker {
   readonly url: string
   readonly server: RabbitmqServer | undefined
@@ -103,7 +103,7 @@ export async function peek(url: string, queue: string): Promise<readonly GetMess
   return found
 }
 
-/** On a connection of its own. What it leaves unanswered goes back. */
+/** Runs the work on a separate connection. RabbitMQ returns unacknowledged messages to their queues afterwards. */
 export async function withChannel<T>(url: string, work: (channel: Channel) => Promise<T>): Promise<T> {
   const connection: ChannelModel = await connect(url)
   connection.on('error', () => {})
@@ -150,7 +150,7 @@ function deadLettersOf({ content, properties }: GetMessage): DeadLetteredMessage
   }
 }
 
-/** What the tests of one file share: buses and proxies on an exchange of the test's own, ended by `end`. */
+/** Shared by the tests of one file: buses and proxies on a new exchange. `end` closes them. */
 export class RabbitmqBench {
   readonly exchange = `shop-${randomBytes(4).toString('hex')}`
   readonly ends: (() => Promise<unknown>)[] = []
