@@ -141,13 +141,13 @@ const LIMITS: readonly Limit[] = [
   limit('docs/relay.md', /1 to ([\d,]*\d)/g, 'the largest batchSize of a relay', mostOfRelay()),
   limit(
     'docs/relay.md',
-    /at last every (\d+) s/g,
-    'LONGEST_PROBE_MS in seconds',
-    constantIn('src/relay.ts', 'LONGEST_PROBE_MS') / 1_000,
+    /growing delays of up to (\d+) s/g,
+    'MAX_PROBE_MS in seconds',
+    constantIn('src/relay.ts', 'MAX_PROBE_MS') / 1_000,
   ),
   limit(
     'docs/relay.md',
-    /\n?\s([\d.]+) s, then less and less often/g,
+    /\n?\s([\d.]+) s, then with growing delays/g,
     'FIRST_PROBE_MS in seconds',
     constantIn('src/relay.ts', 'FIRST_PROBE_MS') / 1_000,
   ),
@@ -196,6 +196,14 @@ const LIMITS: readonly Limit[] = [
     'MIN_WAIT_MS in src/poller/poller.ts',
     constantIn('src/poller/poller.ts', 'MIN_WAIT_MS'),
   ),
+  ...(
+    [
+      ['docs/consuming.md', /at most (\d+) × `concurrency`/g],
+      ['docs/brokers/rabbitmq.md', /at most `(\d+) × concurrency`/g],
+    ] as const
+  ).map(([page, pattern]) =>
+    limit(page, pattern, 'UNACKED_PER_SLOT', constantIn('src/bus/consumer.ts', 'UNACKED_PER_SLOT')),
+  ),
   limit(
     'docs/brokers/redis.md',
     /an event of more than (\d+) MB/g,
@@ -211,19 +219,19 @@ const LIMITS: readonly Limit[] = [
   limit(
     'docs/brokers/nats.md',
     /more than (\d+) kB of headers/g,
-    'LONGEST_HEADERS in kB',
+    'MAX_HEADER_BYTES in kB',
     Math.round(constantIn('src/buses/nats/consumption.ts', 'MAX_HEADER_BYTES') / 1_024),
   ),
   limit(
     'docs/brokers/rabbitmq.md',
     /cut to ([\d,]+) characters each/g,
-    'MAX_SAID',
+    'MAX_LOGGED_TYPES',
     constantIn('src/buses/rabbitmq/sender.ts', 'MAX_LOGGED_TYPES'),
   ),
   limit(
     'docs/brokers/kafka.md',
     /less than (\d+) seconds/g,
-    'SHORTEST_SESSION_MS in seconds',
+    'MIN_SESSION_MS in seconds',
     constantIn('src/buses/kafka/transport.ts', 'MIN_SESSION_MS') / 1_000,
   ),
   limit(

@@ -204,7 +204,7 @@ describe.skipIf(brokers.length === 0)('Kafka with a broker', () => {
       expect(await readTopic(kafka, topic)).toHaveLength(5)
     })
 
-    // The same producer would reuse the sequence number, and Kafka would drop the second message as a duplicate.
+    // A producer that is not replaced would reuse the sequence number, and Kafka would drop the second message as a duplicate.
     it.skipIf(!place)('what follows a confirm that was lost is not taken for it', async () => {
       freshTopic()
       const door = (place as KafkaPlace).take()

@@ -281,7 +281,7 @@ describe.skipIf(!server)('NATS JetStream', () => {
   it.each([
     ['space for a part of the reason', 1_000, 'h'],
     ['no space for the reason', 0, ''],
-  ])('buries a message that leaves %s', async (_what, left, handlers) => {
+  ])('dead-letters a message that leaves %s', async (_what, left, handlers) => {
     const bus = busOn(admin, { group: 'g' })
     bus.subscribe('*', {
       name: 'h',
