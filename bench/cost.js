@@ -34,14 +34,14 @@ async function measure(session, { only }) {
 }
 
 const RUN = {
-  drain: (session, one, events, statements) =>
-    onBacklog(session, one.side, events, (url, { name }) => {
-      const job = { role: 'consume', side: one.side, url, total: events, options: one.options }
-      return counted(session, { one, job, events, name, statements })
+  drain: (session, variant, events, statements) =>
+    onBacklog(session, variant.side, events, (url, { name }) => {
+      const job = { role: 'consume', side: variant.side, url, total: events, options: variant.options }
+      return counted(session, { variant, job, events, name, statements })
     }),
-  load: (session, one, events, statements) =>
-    onEmpty(session, one.side, (url, { name }) => {
-      const { side, options, handle = true } = one
+  load: (session, variant, events, statements) =>
+    onEmpty(session, variant.side, (url, { name }) => {
+      const { side, options, handle = true } = variant
       const job = {
         role: 'load',
         side,
@@ -52,12 +52,12 @@ const RUN = {
         handle,
         options,
       }
-      return counted(session, { one, job, events, name, statements })
+      return counted(session, { variant, job, events, name, statements })
     }),
 }
 
-/** Runs one process from its start to its end and answers what the database counted meanwhile, per event. */
-async function counted({ databases, child }, { one, job, events, name, statements }) {
+/** Runs one process and returns the counters of the database for that time, per event. */
+async function counted({ databases, child }, { variant, job, events, name, statements }) {
   const { url } = job
   const sizeBefore = await sizeOf(url)
   await untilAlone(databases, name)
@@ -67,7 +67,7 @@ async function counted({ databases, child }, { one, job, events, name, statement
   const after = await countersOf(databases, name, { statements })
   const tables = await tablesOf(url)
   const size = await sizeOf(url)
-  if (one.pending) await nothingPending(url, one)
+  if (variant.pending) await nothingPending(url, variant)
   await untilAlone(databases, name)
   const cleaning = await countersOf(databases, name, { statements: false })
   await vacuum(url)

@@ -2,7 +2,7 @@
 import { exponent } from './growth/exponent.js'
 import { figures } from './growth/figures.js'
 import { render } from './growth/report.js'
-import { inTurns } from './lib/measure.js'
+import { alternate } from './lib/measure.js'
 import { median } from './lib/numbers.js'
 import { runStudy } from './lib/study.js'
 
@@ -17,7 +17,7 @@ async function measure(session, { only }, progress) {
     progress.bar = `growth ${id}`
     const { series, forget, ...figure } = figures[id](session)
     const measured = []
-    for (const one of series) measured.push(await measureSeries(session, one))
+    for (const entry of series) measured.push(await measureSeries(session, entry))
     if (forget) for (const size of series[0].sizes) await session.databases.forget(forget(size))
     found.push({ id, ...figure, series: measured })
   }
@@ -27,7 +27,7 @@ async function measure(session, { only }, progress) {
 /** The sizes take turns, so that a slow minute of the machine meets all of them. */
 async function measureSeries(session, { name, sizes, measure: once }) {
   const parts = sizes.map((size) => [size, () => once(session, size)])
-  const results = await inTurns(session, Object.fromEntries(parts))
+  const results = await alternate(session, Object.fromEntries(parts))
   const points = sizes.map((size) => pointOf(size, results[size]))
   const cost = points.map(({ size, microsPerEvent }) => [size, microsPerEvent])
   const memory = points.map(({ size, peakMb }) => [size, peakMb])

@@ -19,12 +19,12 @@ export async function runShop(config, screen) {
     const shop = new Process('the shop', 'producer.js', config)
     const workers = ['worker 1', 'worker 2'].map((name) => new Process(name, 'worker.js', config))
     const all = [shop, ...workers]
-    await Promise.all(all.map((one) => one.says('ready')))
+    await Promise.all(all.map((child) => child.says('ready')))
 
     screen.say(
       `PostgreSQL ${config.major} with fsync on. The shop (pid ${shop.pid}) takes orders and charges cards;`,
     )
-    screen.say(`two workers (pids ${workers.map((one) => one.pid).join(' and ')}) send the receipts.`)
+    screen.say(`two workers (pids ${workers.map((worker) => worker.pid).join(' and ')}) send the receipts.`)
     const watch = new Watch(pool, outbox, screen, all)
     const startedAt = performance.now()
     let soldOutAt = Number.POSITIVE_INFINITY
@@ -36,7 +36,7 @@ export async function runShop(config, screen) {
     shop.tell('go')
 
     for (let pending = 1; pending > 0; ) {
-      await Promise.race([sleep(100), ...all.map((one) => one.failed)])
+      await Promise.race([sleep(100), ...all.map((child) => child.failed)])
       pending = Math.max(await watch.look(), performance.now() < soldOutAt ? 1 : 0)
       const done = Math.max(
         (performance.now() - startedAt) / 1_000 / config.seconds,
@@ -47,8 +47,8 @@ export async function runShop(config, screen) {
     }
     const seconds = (performance.now() - startedAt) / 1_000
 
-    await Promise.all(all.map((one) => one.end()))
-    const verdict = await judge(pool, config.folder, workers.find((one) => one.killed)?.pid ?? 0)
+    await Promise.all(all.map((child) => child.end()))
+    const verdict = await judge(pool, config.folder, workers.find((worker) => worker.killed)?.pid ?? 0)
     return {
       verdict,
       orphans: watch.orphans,
@@ -69,7 +69,7 @@ class Watch {
   /** @type {string[] | undefined} what the killed worker held */
   #orphans
   #killedAt = 0
-  /** How many events the killed worker held. */
+  /** Number of events that the killed worker had leased. */
   orphans = 0
 
   /**
@@ -89,7 +89,7 @@ class Watch {
   async look() {
     const { pending, oldestLagMs } = await this.#outbox.stats()
     const sum = (/** @type {'committed' | 'rolledBack' | 'handled'} */ what) =>
-      this.#all.reduce((total, one) => total + one.counts[what], 0)
+      this.#all.reduce((total, child) => total + child.counts[what], 0)
     const counts = { committed: sum('committed'), rolledBack: sum('rolledBack'), handled: sum('handled') }
     this.#screen.progress({ ...counts, lagMs: oldestLagMs })
     if (this.#orphans?.length) await this.#lookAfterOrphans(this.#orphans)
@@ -106,7 +106,9 @@ class Watch {
     const held = await Promise.all(
       workers.map(async (worker) => ({ worker, count: (await this.#heldBy(worker)).length })),
     )
-    const { worker: busiest, count } = held.reduce((most, one) => (one.count > most.count ? one : most))
+    const { worker: busiest, count } = held.reduce((most, candidate) =>
+      candidate.count > most.count ? candidate : most,
+    )
     if (count < 3 && !must) return
     await busiest.kill()
     this.#killedAt = performance.now()

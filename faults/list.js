@@ -43,7 +43,7 @@ const servers = [
     'broker-killed',
     'broker killed',
     'src/testing/bus-conformance/outages.ts',
-    'a broker that is killed in the middle of publishing loses nothing that it has confirmed',
+    'loses no confirmed event when the broker is killed during publishing',
   ),
   campaign('server-read-only', 'server read-only'),
   campaign('timeouts', 'statement and lock timeouts'),

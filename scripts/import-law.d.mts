@@ -1,2 +1,2 @@
-/** One line for each violation of the import law in the folder: `file:line  what is wrong`. */
+/** Returns one line per violation of the import rules in the folder: `file:line  what is wrong`. */
 export function checkImportLaw(src: string): string[]

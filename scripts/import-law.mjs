@@ -1,9 +1,10 @@
-// The import law: which part of src/ may import which. Tests are free.
+// Checks which part of src/ imports which, and that there are no import cycles. Tests may import everything.
 //   node scripts/import-law.mjs [folder, default src]
 import fs from 'node:fs'
 import path from 'node:path'
 import { pathToFileURL } from 'node:url'
 
+/** Interfaces between the parts. `ports.ts` and `handler.ts` are what publish, work and maintenance share. */
 const CONTRACTS = [
   'store.ts',
   'event-record.ts',
@@ -13,14 +14,20 @@ const CONTRACTS = [
   'transaction.ts',
   'bus.ts',
   'handler.ts',
+  'ports.ts',
+  'service.ts',
+  'publish-options.ts',
   'ambient.ts',
   'observe/logger.ts',
+  'observe/event-fields.ts',
   'observe/metrics.ts',
   'observe/tracing.ts',
 ]
+/** Parts that know each other only through contracts. */
 const PARTS = [
-  'dispatcher/**',
-  'poller/**',
+  'publish/**',
+  'work/**',
+  'maintenance/**',
   'inbox/**',
   'observe/**',
   'stores/**',
@@ -28,19 +35,21 @@ const PARTS = [
   'bus/**',
   'buses/**',
 ]
-const ASSEMBLY = ['outbox.ts', 'outbox/**', 'relay.ts', 'index.ts']
+/** Files that put the parts together. */
+const ASSEMBLY = ['runtime.ts', 'outbox.ts', 'outbox/**', 'relay.ts', 'index.ts']
 const EVERYTHING_BELOW = ['core/**', ...CONTRACTS, ...PARTS, ...ASSEMBLY]
 
 /**
- * The first row that matches a file is its law. `own` stands for the folder that the row names, so that
- * stores/postgres may import stores/postgres but not stores/memory. Packages from npm are for those that name them.
+ * The first row that matches a file lists what the file may import. `own` stands for the folder that the row names, so that
+ * stores/postgres may import stores/postgres but not stores/memory. A row lists the npm packages that its files may import.
  */
 const LAW = [
   { files: ['core/**'], may: ['own'], builtins: false },
   { files: CONTRACTS, may: ['core/**', ...CONTRACTS] },
   { files: ['observe/**'], may: ['core/**', ...CONTRACTS, 'own'] },
-  { files: ['dispatcher/**'], may: ['core/**', ...CONTRACTS, 'observe/**', 'own'] },
-  { files: ['poller/**'], may: ['core/**', ...CONTRACTS, 'observe/**', 'dispatcher/**', 'own'] },
+  { files: ['publish/**'], may: ['core/**', ...CONTRACTS, 'observe/**', 'own'] },
+  { files: ['work/**'], may: ['core/**', ...CONTRACTS, 'observe/**', 'own'] },
+  { files: ['maintenance/**'], may: ['core/**', ...CONTRACTS, 'observe/**', 'own'] },
   { files: ['inbox/**'], may: ['core/**', ...CONTRACTS, 'observe/**', 'own'] },
   {
     files: ['stores/*/**'],
@@ -53,16 +62,19 @@ const LAW = [
       'diagnosis.ts',
       'transaction.ts',
       'ambient.ts',
+      'stores/kit/**',
       'own',
     ],
   },
-  { files: ['transactions/**'], may: ['core/**', ...CONTRACTS] },
+  { files: ['transactions/**'], may: ['core/**', 'transaction.ts', 'ambient.ts'] },
   { files: ['bus/**'], may: ['core/**', ...CONTRACTS, 'own'] },
-  { files: ['buses/memory.ts'], may: ['core/**', 'bus.ts', 'bus/**'] },
-  { files: ['buses/*/**'], may: ['core/**', 'bus.ts', 'bus/**', 'observe/logger.ts', 'own'] },
+  {
+    files: ['buses/*/**'],
+    may: ['core/**', 'bus.ts', 'publish-options.ts', 'bus/**', 'observe/logger.ts', 'own'],
+  },
   { files: ASSEMBLY, may: EVERYTHING_BELOW },
   { files: ['testing/**'], may: [...EVERYTHING_BELOW, 'own'] },
-  // Nothing imports these three. A NestJS module cannot be written without NestJS: whoever opens that door has it.
+  // No other part imports integrations, cli or dashboard. The NestJS module imports NestJS, which its users have installed.
   {
     files: ['integrations/nestjs.ts'],
     may: [...EVERYTHING_BELOW, 'integrations/on-event.ts'],
@@ -73,12 +85,15 @@ const LAW = [
   { files: ['dashboard/**'], may: [...EVERYTHING_BELOW, 'own'] },
 ]
 
-/** @returns {string[]} one line for each violation: `file:line  what is wrong` */
+/**
+ * @param {string} src
+ * @returns {string[]} one line per violation: `file:line  what is wrong`
+ */
 export function checkImportLaw(src) {
   const files = listSources(src)
   const imports = new Map(files.map((file) => [file, readImports(src, file)]))
   const problems = files.flatMap((file) => checkFile(file, imports.get(file)))
-  return [...problems, ...findCycles(imports)]
+  return [...problems, ...checkCycles(imports)]
 }
 
 function checkFile(file, imports) {
@@ -132,22 +147,18 @@ function listSources(src) {
     .sort()
 }
 
-const STATIC =
-  /(?<=^|[\n;}])[ \t]*(?:import|export)\b(\s+type\b(?!\s+from\b|\s*,))?(?:[^'"`;()]*?\bfrom)?\s*(['"])([^'"\n]+)\2/g
+const STATIC = /(?<=^|[\n;}])[ \t]*(?:import|export)\b(?:[^'"`;()]*?\bfrom)?\s*(['"])([^'"\n]+)\1/g
 const DYNAMIC = /\bimport\s*\(\s*(['"])([^'"\n]+)\1/g
 
 function readImports(src, file) {
   const text = blankComments(fs.readFileSync(path.join(src, file), 'utf8'))
   const found = []
   for (const match of text.matchAll(STATIC)) {
-    found.push({ specifier: match[3], at: match.index + match[0].length, value: match[1] === undefined })
+    found.push({ specifier: match[2], at: match.index + match[0].length })
   }
-  // A dynamic import, or the type import('…'), obeys the law but makes no cycle at load time.
-  for (const match of text.matchAll(DYNAMIC))
-    found.push({ specifier: match[2], at: match.index, value: false })
-  return found.map(({ specifier, at, value }) => ({
+  for (const match of text.matchAll(DYNAMIC)) found.push({ specifier: match[2], at: match.index })
+  return found.map(({ specifier, at }) => ({
     specifier,
-    value,
     line: text.slice(0, at).split('\n').length,
     target: specifier.startsWith('.') ? resolve(file, specifier) : undefined,
   }))
@@ -157,33 +168,60 @@ function resolve(file, specifier) {
   return path.posix.join(path.posix.dirname(file), specifier).replace(/\.js$/, '.ts')
 }
 
-/** Comments become spaces (examples in them import things); strings stay, lines keep their numbers. */
+/** Replaces comments, whose examples contain imports, with spaces. Strings and line numbers stay the same. */
 function blankComments(text) {
   const token = /\/\*[\s\S]*?\*\/|\/\/[^\n]*|'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*"|`(?:\\.|[^`\\])*`/g
   return text.replace(token, (found) => (found.startsWith('/') ? found.replace(/[^\n]/g, ' ') : found))
 }
 
-// ── cycles: of value imports only, since types are gone when the program loads ─────────────────────────────
+// ── cycles of all imports, including type-only and dynamic imports ───────────────────────────────────────────
 
-function findCycles(imports) {
-  const cycles = []
-  const done = new Set()
-  const walk = (file, trail) => {
-    const start = trail.findIndex((step) => step.file === file)
-    if (start >= 0) {
-      const round = trail.slice(start)
-      const names = [...round.map((step) => step.file), file].join(' → ')
-      cycles.push(`${file}:${round[0].line}  import cycle: ${names}`)
-      return
+function checkCycles(imports) {
+  return cyclicGroups(imports).map((group) => describeCycle(imports, group))
+}
+
+/** Names the shortest cycle through the first file of the group. */
+function describeCycle(imports, group) {
+  const [start] = group
+  const paths = [[start]]
+  for (const path of paths) {
+    for (const { target } of imports.get(path.at(-1))) {
+      if (target === start) {
+        const { line } = imports.get(start).find((found) => found.target === (path[1] ?? start))
+        return `${start}:${line}  import cycle: ${[...path, start].join(' → ')}`
+      }
+      if (group.includes(target) && !paths.some((known) => known.at(-1) === target))
+        paths.push([...path, target])
     }
-    if (done.has(file)) return
-    for (const { target, value, line } of imports.get(file) ?? []) {
-      if (value && target !== undefined) walk(target, [...trail, { file, line }])
-    }
-    done.add(file)
   }
-  for (const file of imports.keys()) walk(file, [])
-  return cycles
+  throw new Error(`no cycle through ${start}`)
+}
+
+/** Returns the sorted groups of files that import each other, directly or through other files. */
+function cyclicGroups(imports) {
+  const reachable = new Map([...imports.keys()].map((file) => [file, reachableFrom(file, imports)]))
+  const grouped = new Set()
+  const groups = []
+  for (const [file, targets] of reachable) {
+    if (grouped.has(file) || !targets.has(file)) continue
+    const group = [...targets].filter((target) => reachable.get(target)?.has(file)).sort()
+    for (const member of group) grouped.add(member)
+    groups.push(group)
+  }
+  return groups
+}
+
+function reachableFrom(start, imports) {
+  const reached = new Set()
+  const waiting = [start]
+  while (waiting.length > 0) {
+    for (const { target } of imports.get(waiting.pop()) ?? []) {
+      if (target === undefined || reached.has(target)) continue
+      reached.add(target)
+      waiting.push(target)
+    }
+  }
+  return reached
 }
 
 if (import.meta.url === pathToFileURL(process.argv[1] ?? '').href) {

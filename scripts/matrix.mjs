@@ -58,7 +58,7 @@ export function countSuites(testResults) {
   for (const { assertionResults } of testResults) {
     for (const { ancestorTitles, status } of assertionResults) {
       const [, suite, subject] = ancestorTitles.map((title) => SUITE.exec(title)).find(Boolean) ?? []
-      // Those of buses have a table of their own.
+      // Buses have their own table.
       if (suite === undefined || suite === 'bus') continue
       const count = countIn(counts, `${suite}\n${subject}`)
       count[status === 'passed' ? 'passed' : status === 'failed' ? 'failed' : 'skipped']++
@@ -67,7 +67,7 @@ export function countSuites(testResults) {
   return counts
 }
 
-/** The same by `bus\ntheme`, for the suite of buses. */
+/** Counts the tests of the bus suite by `bus\ntheme`. */
 export function countThemes(testResults) {
   const counts = new Map()
   for (const { assertionResults } of testResults) {
@@ -88,7 +88,7 @@ export function countThemes(testResults) {
  */
 export function busesOf(runs, buses = BUSES, optional = OPTIONAL_BUSES) {
   const counts = new Map()
-  for (const [key, count] of runs.flatMap((one) => [...one])) {
+  for (const [key, count] of runs.flatMap((run) => [...run])) {
     const sum = countIn(counts, key)
     for (const name of Object.keys(sum)) sum[name] += count[name]
   }
@@ -127,7 +127,7 @@ export function matrixOf(runs, stores = STORES) {
     const count = runs.get(version)?.get(key)
     if (hasRun(count)) return textOf(count)
     const [suite, subject] = key.split('\n')
-    const known = ABSENT_ON_NODE.find((one) => one.subject.test(subject) && one.run.test(version))
+    const known = ABSENT_ON_NODE.find((absence) => absence.subject.test(subject) && absence.run.test(version))
     if (!known) empty.push(`${suite} conformance of ${subject} on Node ${version}`)
     return known ? `– (${known.reason})` : missing(count)
   }
@@ -148,7 +148,9 @@ export function integrationsOf(runs, names, absent = ABSENT_INTEGRATIONS, driver
   const cell = (name, database) => {
     const count = counts.get(`${name}\n${database}`)
     if (hasRun(count)) return textOf(count)
-    const known = absent.find((one) => plain(one.integration) === name && one.database === database)
+    const known = absent.find(
+      (absence) => plain(absence.integration) === name && absence.database === database,
+    )
     if (!known) empty.push(`transaction conformance of ${titles.get(name)} on ${database}`)
     return known ? `– (${known.reason})` : missing(count)
   }
@@ -180,23 +182,25 @@ export function integrationsOf(runs, names, absent = ABSENT_INTEGRATIONS, driver
 /** By `integration\ndatabase` and by `integration\ndatabase\ndriver`. Notes in `titles` how an integration spells itself. */
 function countIntegrations(runs, titles) {
   const counts = new Map()
-  for (const [key, count] of [...runs.values()].flatMap((one) => [...one])) {
+  for (const [key, count] of [...runs.values()].flatMap((run) => [...run])) {
     const [suite, subject] = key.split('\n')
     const [, integration, driver, database] = (suite === 'transaction' && INTEGRATION.exec(subject)) || []
     if (integration === undefined) continue
     titles.set(plain(integration), integration)
     const sumKey = `${plain(integration)}\n${database}`
-    for (const one of driver === undefined ? [sumKey] : [sumKey, `${sumKey}\n${driver}`]) {
-      const sum = countIn(counts, one)
+    for (const target of driver === undefined ? [sumKey] : [sumKey, `${sumKey}\n${driver}`]) {
+      const sum = countIn(counts, target)
       for (const name of Object.keys(sum)) sum[name] += count[name]
     }
   }
   return counts
 }
 
-/** Those that are expected, and whatever else has run. */
+/** Returns the expected drivers and all others that have run. */
 function driversOf(name, expected, counts) {
-  const seen = [...counts.keys()].map((key) => key.split('\n')).filter(([one]) => one === name)
+  const seen = [...counts.keys()]
+    .map((key) => key.split('\n'))
+    .filter(([integration]) => integration === name)
   const drivers = [...Object.values(expected).flat(), ...seen.map(([, , driver]) => driver)]
   return [...new Set(drivers.filter((driver) => driver !== undefined))]
 }
@@ -204,7 +208,7 @@ function driversOf(name, expected, counts) {
 /** Why it could have run on none of them; undefined where it could on one. */
 function reasonOnEveryNode(subject, versions) {
   const known = versions.map((version) =>
-    ABSENT_ON_NODE.find((one) => one.subject.test(subject) && one.run.test(version)),
+    ABSENT_ON_NODE.find((absence) => absence.subject.test(subject) && absence.run.test(version)),
   )
   return known.every(Boolean) ? known[0]?.reason : undefined
 }
@@ -225,8 +229,8 @@ function countIn(counts, key) {
 }
 
 /** Suites together, subjects as they came. */
-function bySuite(one, other) {
-  const [suite, otherSuite] = [one, other].map((key) => key.split('\n')[0])
+function bySuite(first, other) {
+  const [suite, otherSuite] = [first, other].map((key) => key.split('\n')[0])
   return suite < otherSuite ? -1 : suite > otherSuite ? 1 : 0
 }
 

@@ -3,7 +3,7 @@ import type { EventEnvelope } from './core/envelope.js'
 import type { Logger } from './observe/logger.js'
 import type { StoreSessions } from './store.js'
 
-/** What surrounds the running code: the event being handled, and the open transaction of each outbox. */
+/** Context of the running code: the event being handled, and the open transaction of each outbox. */
 interface Ambient {
   readonly event: EventEnvelope | undefined
   /** Context of the running handler. */
@@ -11,11 +11,11 @@ interface Ambient {
   readonly owner: object | undefined
   readonly transaction: unknown
   readonly outer: Ambient | undefined
-  /** Where a handler was called from. It does not see the transactions there, but their sessions are taken. */
+  /** Context from which a handler was called. The handler does not see its transactions, but their sessions count as taken. */
   readonly caller: Ambient | undefined
 }
 
-/** What is known of a transaction that may hold a session of a store. */
+/** A transaction that may hold a session of a store. */
 export interface SessionHolder {
   /** Source of the sessions of its store. */
   readonly sessionOf: object | undefined
@@ -61,7 +61,7 @@ export function holdsEverySession({ source, free, isOnly }: StoreSessions): bool
   return held.size >= free
 }
 
-/** Runs a handler: it sees its event, and no transaction of whoever published it. */
+/** Runs a handler. The handler sees its event, but not the transaction of the code that published the event. */
 export function runHandling<Context extends HandlingContext, T>(
   event: EventEnvelope,
   handle: (event: EventEnvelope, context: Context) => T,
@@ -91,10 +91,10 @@ const inside = new AsyncLocalStorage<Inside>()
 const last = new WeakMap<object, Promise<unknown>>()
 
 /**
- * One piece of work at a time for each subject, in the order in which they were asked for. Rejects with what `nested` gives
- * when the caller is inside of such work, at whatever depth: it would wait for itself.
+ * Runs one piece of work per subject at a time, in the order of the calls. Rejects with the error of `nested` if the caller is
+ * itself part of such work at any depth, because it would wait for itself.
  */
-export async function oneAtATime<T>(
+export async function serialized<T>(
   subject: object,
   work: () => Promise<T>,
   nested: () => Error,
@@ -110,7 +110,7 @@ export async function oneAtATime<T>(
   return result
 }
 
-/** Captures the context of the caller, to run later work in it and not in that of whoever triggers it. */
+/** Captures the context of the caller. The returned function runs later work in this context. */
 export function captureContext(): <T>(body: () => T) => T {
   return AsyncLocalStorage.snapshot()
 }

@@ -29,7 +29,7 @@ describe('runChecks', () => {
       },
     })
     const findings = await runChecks([check('a'), check('b')], fine)
-    expect(findings.map((one) => one.check)).toEqual(['a', 'b'])
+    expect(findings.map((finding) => finding.check)).toEqual(['a', 'b'])
     expect(order).toEqual(['begin a', 'end a', 'begin b', 'end b'])
   })
 
@@ -82,7 +82,7 @@ describe('instanceOf', () => {
       ['c:1', 5],
       ['a:2:solo', 1],
     ])
-    expect(leases.map((one) => [one.instance, one.count])).toEqual([
+    expect(leases.map((lease) => [lease.instance, lease.count])).toEqual([
       ['c', 5],
       ['a', 2],
       ['b', 2],

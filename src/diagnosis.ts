@@ -6,31 +6,31 @@ import { isClean, quoteText } from './core/text.js'
 import { isA } from './core/unknown.js'
 import { isManual, REGISTERED_MS } from './registry.js'
 import type {
-  EventStore,
   Finding,
   InstanceLeases,
+  OutboxStore,
   SeenInstance,
   StoreOverview,
   TypeBacklog,
 } from './store.js'
 import { findUnhandled } from './unhandled.js'
 
-/** What one check has seen. */
-export type Verdict = Omit<Finding, 'check'>
+/** Result of one check: a finding without the name of the check. */
+export type CheckResult = Omit<Finding, 'check'>
 
 export interface Check {
   readonly check: string
-  look(): Verdict | Promise<Verdict>
+  look(): CheckResult | Promise<CheckResult>
 }
 
-/** From when on something counts as too long. */
+/** Times from which on a check reports a finding. */
 export interface Limits {
   readonly clockMs: number
   readonly transactionMs: { readonly warning: number; readonly problem: number }
   readonly lagMs: { readonly warning: number; readonly problem: number }
-  /** A lease that ran out so long ago should have been taken over. */
+  /** Time since expiry from which on a lease should have been taken over. */
   readonly lostMs: number
-  /** An instance that was not seen for so long is gone. */
+  /** Time without a heartbeat from which on an instance is gone. */
   readonly aliveMs: number
   /** Time in which a cron job is expected to run again. */
   readonly manualMs: number
@@ -45,50 +45,50 @@ export const LIMITS: Limits = {
   manualMs: 24 * 3_600_000,
 }
 
-/** An overview names no more types than that. */
+/** Largest number of types in an overview. */
 export const MOST_TYPES = 1_000
 const MOST_NAMES = 5
-/** Of what databases name, the longest is the id of a prepared transaction, in quotes. */
+/** Length of the longest name that a database can report: the quoted id of a prepared transaction. */
 const LONGEST_NAME = 202
 
-export function ok(says: string): Verdict {
+export function ok(says: string): CheckResult {
   return { level: 'ok', says }
 }
 
-export function warning(says: string, advice: string): Verdict {
+export function warning(says: string, advice: string): CheckResult {
   return { level: 'warning', says, advice }
 }
 
-export function problem(says: string, advice: string): Verdict {
+export function problem(says: string, advice: string): CheckResult {
   return { level: 'problem', says, advice }
 }
 
 /**
- * One after the other. A check that fails says so and stops no other one; only when the database does not answer any
- * more, as `ping` tells, everything is rejected.
+ * Runs the checks in their order. A check that fails has a finding that says so, and the other checks still run. Rejects
+ * only if `ping` rejects after a failed check, because the database does not answer any more.
  */
 export async function runChecks(checks: readonly Check[], ping: () => Promise<unknown>): Promise<Finding[]> {
   const findings: Finding[] = []
   for (const { check, look } of checks) {
-    let verdict: Verdict
+    let result: CheckResult
     try {
-      verdict = await look()
+      result = await look()
     } catch (error) {
       await ping()
-      verdict = couldNotLook(error)
+      result = couldNotLook(error)
     }
-    findings.push({ check, ...verdict })
+    findings.push({ check, ...result })
   }
   return findings
 }
 
-/** Errors of the library say in their first sentence what is wrong, and behind it what to do. */
-export function refusal({ message }: Pick<AftercommitError, 'message'>): Verdict {
+/** Turns an error of the library into a result. Its first sentence says what is wrong, and the rest says what to do. */
+export function refusal({ message }: Pick<AftercommitError, 'message'>): CheckResult {
   const end = message.indexOf('. ')
   return problem(message.slice(0, end + 1), message.slice(end + 2))
 }
 
-function couldNotLook(error: unknown): Verdict {
+function couldNotLook(error: unknown): CheckResult {
   if (isA(error, AftercommitError)) {
     const { says, advice } = refusal(error)
     return { level: 'warning', says: `Could not look: ${says}`, ...(advice ? { advice } : {}) }
@@ -116,7 +116,7 @@ export function instanceOf(token: string): string {
   return end < 0 ? claim : claim.slice(0, end)
 }
 
-/** Of the live leases by token. The instance that holds most comes first. */
+/** Counts the live leases of each instance by their tokens. The instance with the most leases comes first. */
 export function leasesByInstance(leases: Iterable<readonly [string, number]>): InstanceLeases[] {
   const counts = new Map<string, number>()
   for (const [token, count] of leases) {
@@ -128,15 +128,15 @@ export function leasesByInstance(leases: Iterable<readonly [string, number]>): I
     .sort((a, b) => b.count - a.count || (a.instance < b.instance ? -1 : 1))
 }
 
-/** The difference between the database's clock and this process's, asked in the middle of that time. */
-export async function clockCheck(databaseNow: () => Promise<number>, limits: Limits): Promise<Verdict> {
+/** Compares the clock of the database with the clock of this process. Assumes that the query took equally long both ways. */
+export async function clockCheck(databaseNow: () => Promise<number>, limits: Limits): Promise<CheckResult> {
   const before = Date.now()
   const theirs = await databaseNow()
   const after = Date.now()
   const differenceMs = Math.round(theirs - (before + after) / 2)
   const far = Math.abs(differenceMs)
   const says = `The database's clock is ${duration(far)} ${differenceMs < 0 ? 'behind' : 'ahead of'} the one of this process.`
-  // As far as can be told from here.
+  // The difference is exact to half the duration of the query.
   if (far - (after - before) / 2 < limits.clockMs) return ok(says)
   return warning(
     says,
@@ -144,24 +144,26 @@ export async function clockCheck(databaseNow: () => Promise<number>, limits: Lim
   )
 }
 
-/** Rows whose lease ran out long ago without anybody taking them over, and how long the live leases go on. */
+/** Rows whose lease expired long ago and that no instance took over, and the time that the live leases last. */
 export interface LeaseTimes {
   readonly lost: number
-  /** Since when the first of them is lost. */
+  /** Time since the first of these leases was lost. */
   readonly lostForMs: number
   readonly longestMs: number
 }
 
-type Backlog = Pick<EventStore, 'overview' | 'instances' | 'paused' | 'unhandled'>
+type Backlog = Pick<OutboxStore, 'overview' | 'instances' | 'paused' | 'unhandled'>
 
-/** What can be said of any store by its own methods. */
+/** Checks that work on every store, because they use the methods of the store contract only. */
 export function backlogChecks(
   store: Backlog,
   leaseTimes: () => Promise<LeaseTimes>,
   limits: Limits,
 ): readonly Check[] {
   const overview = once(() => store.overview())
-  const live = once(async () => (await store.instances(limits.aliveMs)).filter((one) => !one.stoppedAt))
+  const live = once(async () =>
+    (await store.instances(limits.aliveMs)).filter((instance) => !instance.stoppedAt),
+  )
   return [
     {
       check: 'stuck leases',
@@ -186,8 +188,9 @@ function leaseCheck(
   { leases }: StoreOverview,
   live: readonly SeenInstance[],
   registered: readonly SeenInstance[],
-): Verdict {
-  const isGone = (id: string) => registered.some((one) => one.id === id) && !live.some((one) => one.id === id)
+): CheckResult {
+  const isGone = (id: string) =>
+    registered.some((instance) => instance.id === id) && !live.some((instance) => instance.id === id)
   const gone = leases.filter(({ instance }) => isGone(instance))
   if (times.lost > 0) {
     const says = `${events(times.lost)} left by somebody whose lease ran out, up to ${duration(times.lostForMs)} ago, and nobody has taken over.`
@@ -211,7 +214,7 @@ function leaseCheck(
   )
 }
 
-function deadLetterCheck({ types }: StoreOverview): Verdict {
+function deadLetterCheck({ types }: StoreOverview): CheckResult {
   const dead = types.filter((type) => type.dead > 0).sort((a, b) => b.dead - a.dead)
   const count = dead.reduce((sum, type) => sum + type.dead, 0)
   if (count === 0) return ok('No dead events.')
@@ -221,8 +224,8 @@ function deadLetterCheck({ types }: StoreOverview): Verdict {
   )
 }
 
-/** What is paused is meant to wait. */
-function lagCheck({ types }: StoreOverview, paused: readonly string[], limits: Limits): Verdict {
+/** Checks how long events wait. Paused types are ignored. */
+function lagCheck({ types }: StoreOverview, paused: readonly string[], limits: Limits): CheckResult {
   const pauses = paused.length > 0 ? ` Paused: ${some(paused.map((type) => quoteText(type)))}.` : ''
   const isPaused = ({ eventType }: TypeBacklog) => paused.includes('*') || paused.includes(eventType)
   const [worst] = types.filter((type) => !isPaused(type)).sort((a, b) => b.oldestLagMs - a.oldestLagMs)
@@ -236,7 +239,7 @@ function lagCheck({ types }: StoreOverview, paused: readonly string[], limits: L
   )
 }
 
-function handlerCheck(unhandled: readonly string[]): Verdict {
+function handlerCheck(unhandled: readonly string[]): CheckResult {
   if (unhandled.length === 0) return ok('Every event older than a minute has a registered handler.')
   return warning(
     `No consumer has registered a handler for ${some(unhandled.map((type) => quoteText(type)))}.`,
@@ -249,11 +252,11 @@ function instanceCheck(
   manual: readonly SeenInstance[],
   { types }: StoreOverview,
   limits: Limits,
-): Verdict {
+): CheckResult {
   const pending = types.reduce((sum, type) => sum + type.pending, 0)
   if (live.length === 0) {
     const waiting = pending > 0 ? `, and ${events(pending)} pending` : ''
-    const routes = [...new Set(manual.flatMap((one) => Object.keys(one.handlers)))]
+    const routes = [...new Set(manual.flatMap((instance) => Object.keys(instance.handlers)))]
     const scripts = `Scripts have handled ${some(routes.map((route) => quoteText(route)))} within ${duration(limits.manualMs)}.`
     const says = `No instance has been seen lately${waiting}.${routes.length > 0 ? ` ${scripts}` : ''}`
     if (routes.length > 0 && pending === 0) return ok(says)
@@ -269,7 +272,7 @@ function instanceCheck(
       'Deploy the same handlers for a type everywhere, or give each service an outbox table or a broker subscription of its own. While a deploy is under way this passes by itself.',
     )
   }
-  const hosts = new Set(live.map((one) => one.host)).size
+  const hosts = new Set(live.map((instance) => instance.host)).size
   return ok(`${live.length} live on ${hosts} ${hosts === 1 ? 'host' : 'hosts'}.`)
 }
 

@@ -2,16 +2,33 @@ import type { EventEnvelope } from './core/envelope.js'
 import type { Logger } from './observe/logger.js'
 
 export interface HandlerContext {
-  /** 1 for the first try. */
+  /** Number of this attempt, starting at 1. */
   readonly attempt: number
-  /** Fires on the shutdown deadline, the handler's timeout, or a lost lease. */
+  /** Aborted on the shutdown deadline, after the handler's timeout, or when the lease is lost. */
   readonly signal: AbortSignal
-  /** The name of the handler. */
+  /** Name of the handler. */
   readonly handler: string
-  /** With the event's ids bound. */
+  /** Logger with the ids of the event bound. */
   readonly log: Logger
-  /** What `createScope` returned for this call. */
+  /** Return value of `createScope` for this call. */
   readonly scope: unknown
 }
 
 export type HandlerFunction<T = unknown> = (event: EventEnvelope<T>, context: HandlerContext) => unknown
+
+/** One entry per event: an error, or a result as in `Promise.allSettled`; nothing if the event was handled. */
+export type BatchResults = readonly (Error | null | undefined | PromiseSettledResult<unknown>)[]
+
+export interface BatchContext {
+  /** Aborted on the shutdown deadline, after the handler's timeout, or when the leases of all events are lost. */
+  readonly signal: AbortSignal
+  /** Number of the attempt of each event, starting at 1. */
+  readonly attempts: readonly number[]
+}
+
+/** Returns nothing, or BatchResults. An error that it throws fails every event of the batch. */
+export type BatchFunction<T = unknown> = (
+  events: readonly EventEnvelope<T>[],
+  context: BatchContext,
+  // biome-ignore lint/suspicious/noConfusingVoidType: a handler may return nothing, synchronously or not
+) => void | BatchResults | Promise<void | BatchResults>

@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest'
 import { PaperTransport } from '../test/support/paper-transport.js'
 import { BrokerBus } from './bus/broker-bus.js'
-import { busSettingsOf } from './bus/settings.js'
-import { InMemoryEventBus } from './buses/memory.js'
+import { readBusOptions } from './bus/settings.js'
+import { InMemoryEventBus } from './buses/memory/index.js'
 import { AftercommitError } from './core/errors.js'
 import { exactlyOnce, idempotent, memoryProcessedEvents, processedEvents } from './inbox/index.js'
 import { HOSTILE_VALUES } from './testing/hostile-values.js'
@@ -12,7 +12,7 @@ const handler = { name: 'h', handle: () => {} }
 const marks = memoryProcessedEvents()
 const ofOutbox = processedEvents(createTestOutbox())
 const memory = () => new InMemoryEventBus()
-const broker = () => new BrokerBus(new PaperTransport(), busSettingsOf({ group: 'g' }))
+const broker = () => new BrokerBus(new PaperTransport(), readBusOptions({ group: 'g' }))
 
 /** Functions that take an argument of the application, which is not checked by readSettings(). */
 const CALLS: Readonly<Record<string, (value: never) => unknown>> = {

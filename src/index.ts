@@ -1,18 +1,27 @@
 export { BrokerBus } from './bus/broker-bus.js'
-export type { BusOptions } from './bus/settings.js'
+export { type BusOptions, type BusSettings, readBusOptions } from './bus/settings.js'
 export type {
   ConfirmingPublisher,
+  ConsumeOptions,
+  Consumption,
+  DeadLetterReason,
   EventBus,
   EventHandler,
   EventPublisher,
   EventSubscriber,
+  IncomingMessage,
+  OutgoingMessage,
   PublishOptions,
+  Transport,
 } from './bus.js'
 export * from './core/index.js'
-export type { BatchContext, BatchFunction, BatchResults } from './dispatcher/batcher.js'
-export type { Interceptor } from './dispatcher/interceptor.js'
-export type { CreateScope } from './dispatcher/invoke.js'
-export type { HandlerContext, HandlerFunction, HandlerOptions, HandlerRetry } from './dispatcher/routing.js'
+export type {
+  BatchContext,
+  BatchFunction,
+  BatchResults,
+  HandlerContext,
+  HandlerFunction,
+} from './handler.js'
 export {
   type JsonLoggerOptions,
   jsonLogger,
@@ -69,9 +78,13 @@ export type {
   EventStatusName,
   EventStore,
   Finding,
+  InboxStore,
   InstanceLeases,
+  OutboxStore,
   SeenInstance,
+  StoreAdmin,
   StoreOverview,
+  StoreRegistry,
   TypeBacklog,
 } from './store.js'
 export type {
@@ -82,3 +95,6 @@ export type {
   TransactionHost,
   TransactionsOf,
 } from './transaction.js'
+export type { CreateScope } from './work/handler-call.js'
+export type { Interceptor } from './work/interceptors.js'
+export type { HandlerOptions, HandlerRetry } from './work/routes.js'

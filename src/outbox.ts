@@ -1,7 +1,6 @@
 import { randomBytes } from 'node:crypto'
 import { hostname } from 'node:os'
 import { currentTransaction, holdsEverySession } from './ambient.js'
-import { readPublishOptions } from './bus/publish-options.js'
 import { checkEventHandler, checkTypes } from './bus/subscriptions.js'
 import type { EventBus, EventHandler, PublishOptions } from './bus.js'
 import { EventCatalog } from './core/catalog.js'
@@ -17,12 +16,9 @@ import {
 import type { EventId } from './core/event-id.js'
 import { nameNested } from './core/name-nested.js'
 import { isA } from './core/unknown.js'
-import type { BatchFunction } from './dispatcher/batcher.js'
-import type { HandlerFunction, HandlerOptions } from './dispatcher/routing.js'
+import type { BatchFunction, HandlerFunction } from './handler.js'
 import { DeadLetters } from './outbox/dead-letters.js'
 import type { Health, HealthOptions, OutboxStats } from './outbox/health.js'
-import { hostedTransactions } from './outbox/hosted.js'
-import { Machinery } from './outbox/machinery.js'
 import {
   type BatchHandlerOptions,
   batchRegistrationOf,
@@ -31,10 +27,14 @@ import {
   registrationOf,
 } from './outbox/registration.js'
 import { type OutboxOptions, type Settings, settingsOf } from './outbox/settings.js'
-import { type Begin, nestedTransaction, type Shared, TransactionScope } from './outbox/transaction-scope.js'
+import { hostedTransactions } from './publish/hosted.js'
+import { type Begin, nestedTransaction, type Shared, TransactionScope } from './publish/transaction-scope.js'
+import { readPublishOptions } from './publish-options.js'
 import { RELAY_CONCURRENCY, Relay, type RelayOptions, type RelayTarget, relayOptionsOf } from './relay.js'
-import type { EventStore } from './store.js'
+import { Runtime } from './runtime.js'
+import type { OutboxStore } from './store.js'
 import type { HostedTransactions, Transaction, TransactionHost } from './transaction.js'
+import type { Handler, HandlerOptions } from './work/routes.js'
 
 export interface OutboxPublishOptions<Client> extends PublishOptions {
   /** The transaction to write in: one of ours, or the driver's own handle of one that the caller began. */
@@ -49,9 +49,9 @@ export class Outbox<Client = unknown> implements EventBus, AsyncDisposable {
   readonly catalog = new EventCatalog()
   readonly deadLetters: DeadLetters
   /** As it was given; for the inbox and other integrations. */
-  readonly store: EventStore<Client>
+  readonly store: OutboxStore<Client>
   readonly #settings: Settings
-  readonly #machinery: Machinery<Client>
+  readonly #runtime: Runtime<Client>
   readonly #relays: Relay[] = []
   readonly #handled = new Set<string>()
   readonly #hosted = new WeakMap<object, unknown>()
@@ -63,14 +63,12 @@ export class Outbox<Client = unknown> implements EventBus, AsyncDisposable {
     this.#settings = settings
     this.store = settings.store
     for (const definition of settings.events) this.catalog.add(definition)
-    this.#machinery = new Machinery(this, settings.store, settings)
-    this.deadLetters = new DeadLetters(settings.store, this.#settings.logger, () =>
-      this.#machinery.lookAgain(),
-    )
+    this.#runtime = new Runtime(this, settings.store, settings)
+    this.deadLetters = new DeadLetters(settings.store, this.#settings.logger, () => this.#runtime.lookAgain())
     this.#shared = {
       owner: this,
       store: this.store,
-      publisher: this.#machinery.publisher,
+      publisher: this.#runtime.publisher,
       logger: this.#settings.logger,
       byHandle: this.#byHandle,
     }
@@ -99,7 +97,8 @@ export class Outbox<Client = unknown> implements EventBus, AsyncDisposable {
     options?: HandlerOptions,
   ): this
   on(route: Route, name: string, handler: HandlerFunction<never>, options?: HandlerOptions): this {
-    return this.#register([registrationOf(route, name, handler as HandlerFunction, options)])
+    this.#register([registrationOf(route, name, handler as HandlerFunction, options)])
+    return this
   }
 
   /**
@@ -125,7 +124,8 @@ export class Outbox<Client = unknown> implements EventBus, AsyncDisposable {
     handler: BatchFunction,
   ): this
   onBatch(route: Route, name: string, options: BatchHandlerOptions, handler: BatchFunction<never>): this {
-    return this.#register([batchRegistrationOf(route, name, handler as BatchFunction, options)])
+    this.#register([batchRegistrationOf(route, name, handler as BatchFunction, options)])
+    return this
   }
 
   /**
@@ -157,8 +157,7 @@ export class Outbox<Client = unknown> implements EventBus, AsyncDisposable {
       const { definition, registration } = batchRegistrationOf(event, name, relay.handle, batches)
       return { definition, registration: { ...registration, isRaw: true } }
     })
-    this.#register(registered)
-    for (const { registration } of registered) if (registration.lane) relay.watch(registration.lane, size)
+    for (const { queue } of this.#register(registered)) if (queue) relay.watch(queue, size)
     this.#relays.push(relay)
     return this
   }
@@ -169,14 +168,12 @@ export class Outbox<Client = unknown> implements EventBus, AsyncDisposable {
   }
 
   /** Registers all of the handlers, or none of them if it throws. */
-  #register(registered: readonly Registered[]): this {
+  #register(registered: readonly Registered[]): readonly Handler[] {
     const registrations = registered.map(({ registration }) => registration)
-    this.#machinery.register(
-      registrations,
-      registered.flatMap(({ definition }) => definition ?? []),
-    )
+    const definitions = registered.flatMap(({ definition }) => definition ?? [])
+    const handlers = this.#runtime.register(registrations, definitions)
     for (const { eventType } of registrations) this.#handled.add(eventType)
-    return this
+    return handlers
   }
 
   /**
@@ -185,14 +182,14 @@ export class Outbox<Client = unknown> implements EventBus, AsyncDisposable {
    */
   async pause(event: string | EventDefinition = '*'): Promise<void> {
     await nameNested('pause()', () => this.store.pause(pausable(event)))
-    await this.#machinery.pauses.changed()
+    await this.#runtime.pauses.changed()
     this.#settings.logger.info({ event_type: pausable(event) }, 'paused')
   }
 
   /** False when it was not paused. Resuming one type does not resume it while everything is paused. */
   async resume(event: string | EventDefinition = '*'): Promise<boolean> {
     const resumed = await nameNested('resume()', () => this.store.resume(pausable(event)))
-    await this.#machinery.pauses.changed()
+    await this.#runtime.pauses.changed()
     if (resumed) this.#settings.logger.info({ event_type: pausable(event) }, 'resumed')
     return resumed
   }
@@ -204,7 +201,7 @@ export class Outbox<Client = unknown> implements EventBus, AsyncDisposable {
 
   /** Starts delivering. Safe to call twice; rejects when the database cannot be used. */
   start(): Promise<void> {
-    return nameNested('start()', () => this.#machinery.start())
+    return nameNested('start()', () => this.#runtime.start())
   }
 
   /**
@@ -213,11 +210,11 @@ export class Outbox<Client = unknown> implements EventBus, AsyncDisposable {
    */
   stop(): Promise<void> {
     const { sessions } = this.store
-    if (sessions?.isOnly && this.#machinery.isWorking && holdsEverySession(sessions)) {
+    if (sessions?.isOnly && this.#runtime.isWorking && holdsEverySession(sessions)) {
       const reason = 'it waits for statements that wait for the transaction'
       return Promise.reject(new NestedTransactionError(reason, 'stop()'))
     }
-    const stop = () => this.#machinery.stop()
+    const stop = () => this.#runtime.stop()
     return this.#relays.reduce((work, relay) => () => relay.stopping(work), stop)()
   }
 
@@ -284,7 +281,7 @@ export class Outbox<Client = unknown> implements EventBus, AsyncDisposable {
     if (tx === null || (tx !== undefined && typeof tx !== 'object' && typeof tx !== 'function')) {
       throw new InvalidSettingError('tx', 'must be a transaction, or the client that one is open on')
     }
-    const { publisher } = this.#machinery
+    const { publisher } = this.#runtime
     if (TransactionScope.isScope(tx)) {
       if (!tx.belongsTo(this))
         throw new AftercommitError('FOREIGN_TRANSACTION', 'This transaction is one of another outbox.')
@@ -319,7 +316,7 @@ export class Outbox<Client = unknown> implements EventBus, AsyncDisposable {
 
   /** Publishes in a short transaction of its own, whatever surrounds the call. */
   async enqueue(event: PublishableEvent, options?: PublishOptions): Promise<EventId> {
-    const prepared = this.#machinery.publisher.prepare([event], readPublishOptions(options))
+    const prepared = this.#runtime.publisher.prepare([event], readPublishOptions(options))
     const begin: Begin<Client> = (body) => this.store.transaction(body)
     const run = () => TransactionScope.run(this.#shared, begin, async (tx) => tx.send(prepared))
     const [id] = await nameNested('enqueue()', run)
@@ -328,24 +325,24 @@ export class Outbox<Client = unknown> implements EventBus, AsyncDisposable {
 
   /** One cycle by hand: claims a batch of what is due, handles it, and returns how many events that were. */
   async poll(): Promise<number> {
-    return this.#byHand('poll()', () => this.#machinery.poll())
+    return this.#waitForHandlers('poll()', () => this.#runtime.poll())
   }
 
   /** Takes and handles one event; false when none was due. */
   async consumeOne(): Promise<boolean> {
-    return this.#byHand('consumeOne()', async () => (await this.#machinery.poll(1)) > 0)
+    return this.#waitForHandlers('consumeOne()', async () => (await this.#runtime.poll(1)) > 0)
   }
 
   /** Until nothing that this instance can handle is due and its buffers are empty. */
   async drain(): Promise<void> {
-    await this.#byHand('drain()', () => this.#machinery.drain())
+    await this.#waitForHandlers('drain()', () => this.#runtime.drain())
   }
 
   /**
    * Runs a call that waits for handlers. Refuses the call inside an open transaction: a handler may need rows, a lock or a
    * connection that this transaction holds until the call returns.
    */
-  #byHand<T>(method: string, work: () => Promise<T>): Promise<T> {
+  #waitForHandlers<T>(method: string, work: () => Promise<T>): Promise<T> {
     if (this.#ambient()?.ended === false) {
       const reason = 'it waits for handlers, and a handler may wait for this transaction to end'
       return Promise.reject(new NestedTransactionError(reason, method))
@@ -354,13 +351,13 @@ export class Outbox<Client = unknown> implements EventBus, AsyncDisposable {
   }
 
   async stats(): Promise<OutboxStats> {
-    return nameNested('stats()', () => this.#machinery.stats())
+    return nameNested('stats()', () => this.#runtime.stats())
   }
 
   /** For liveness and readiness probes. Answers in time, also when the store does not; rejects only for bad options. */
   async health(options: HealthOptions = {}): Promise<Health> {
     const waiting = this.#relays.flatMap((relay) => relay.waiting ?? [])
-    return this.#machinery.health.check(options, waiting)
+    return this.#runtime.health.check(options, waiting)
   }
 
   #ambient(): TransactionScope<Client> | undefined {

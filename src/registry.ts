@@ -29,8 +29,8 @@ export function isManual({ id }: Pick<SeenInstance, 'id'>): boolean {
  * on their way.
  */
 export function union(filters: readonly TypeFilter[]): TypeFilter {
-  const names = [...new Set(filters.flatMap((one) => one.names))]
-  const prefixes = [...new Set(filters.flatMap((one) => one.prefixes))]
+  const names = [...new Set(filters.flatMap((filter) => filter.names))]
+  const prefixes = [...new Set(filters.flatMap((filter) => filter.prefixes))]
   return { names, versions: names.map(() => ANY_VERSION), prefixes }
 }
 
@@ -61,7 +61,7 @@ function handlersIn(text: unknown): SeenInstance['handlers'] {
 }
 
 function filterIn(text: unknown): TypeFilter {
-  const { names, versions, prefixes, except } = objectIn(text)
+  const { names, versions, prefixes, excludedTypes } = objectIn(text)
   const newest = Array.isArray(versions) ? versions : []
   const pairs = (Array.isArray(names) ? names : []).flatMap((name: unknown, at): [string, number][] =>
     isRoute(name) ? [[name, numberIn(newest[at])]] : [],
@@ -70,7 +70,7 @@ function filterIn(text: unknown): TypeFilter {
     names: pairs.map(([name]) => name),
     versions: pairs.map(([, version]) => version),
     prefixes: textsIn(prefixes).filter(isRoute),
-    ...(except === undefined ? {} : { except: textsIn(except) }),
+    ...(excludedTypes === undefined ? {} : { excludedTypes: textsIn(excludedTypes) }),
   }
 }
 
@@ -80,7 +80,7 @@ function isRoute(value: unknown): value is string {
 }
 
 function textsIn(value: unknown): string[] {
-  return Array.isArray(value) ? value.filter((one) => typeof one === 'string') : []
+  return Array.isArray(value) ? value.filter((item) => typeof item === 'string') : []
 }
 
 function objectIn(text: unknown): Readonly<Record<string, unknown>> {

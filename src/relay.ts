@@ -9,37 +9,38 @@ import {
   NotConfirmedError,
 } from './core/errors.js'
 import { isName, kindOfAny, nameReason } from './core/handler-checks.js'
-import { hasMethod, needs, readArray, readSettings } from './core/settings.js'
+import { integerSetting } from './core/number-settings.js'
+import { hasMethod, readArray, readSettings, requireMethods } from './core/settings.js'
 import { ignoreRejection, isA, read } from './core/unknown.js'
-import type { BatchFunction, BatchResults } from './dispatcher/batcher.js'
-import { NotStarted } from './dispatcher/outcome.js'
+import type { BatchFunction, BatchResults } from './handler.js'
 import { errorFields, type Logger, type Redact } from './observe/logger.js'
 import { type Tracer, traced, tracedEvent, withTrace } from './observe/tracing.js'
+import { NotStarted } from './work/not-started.js'
 
 export interface RelayOptions {
-  /** Which events: definitions, names and patterns. Default all. */
+  /** Events to relay, as definitions, names and patterns. By default the relay handles all events. */
   readonly events?: readonly (string | EventDefinition)[]
-  /** Identifies the relay among the handlers of an event; two brokers need two names. Default 'relay'. */
+  /** Name of the relay among the handlers of an event. Two relays need two names. Default 'relay'. */
   readonly name?: string
-  /** Events that are sent together, 1 to 1,000. Default 500. */
+  /** Maximum number of events per batch, 1 to 1,000. Default 500. */
   readonly batchSize?: number
 }
 
-/** What an outbox relays to: a bus on a broker, or anything that publishes. */
+/** Target of a relay: a bus on a broker, or any other publisher. */
 export type RelayTarget = EventPublisher & Partial<ConfirmingPublisher>
 
-/** Batches under way at a time: while the broker confirms one, the next is on its way. */
+/** Number of batches that are sent concurrently, so that the next batch is sent while the broker confirms the previous one. */
 export const RELAY_CONCURRENCY = 4
-/** Beside those. */
+/** Number of batches that wait behind the concurrent ones. */
 const BATCHES_AHEAD = 8
-/** A claim should find room, however small the batches are. */
-const LEAST_ROOM = 1_000
-/** A broker that only this process cannot reach must not keep the events from the others for ever. */
-const HOLD_MS = 30_000
-/** So long a stop waits for what is on its way to the broker. */
+/** Minimum capacity in events, so that small batches do not make claims small. */
+const MIN_CAPACITY = 1_000
+/** Time in milliseconds after which an outage releases the events, because other processes may still reach the broker. */
+const RELEASE_AFTER_MS = 30_000
+/** Time in milliseconds that a stop waits for pending confirmations. */
 const CONFIRM_GRACE_MS = 1_000
 const FIRST_PROBE_MS = 100
-const LONGEST_PROBE_MS = 5_000
+const MAX_PROBE_MS = 5_000
 
 const NO_EVENTS = "must be an array of event types and patterns, such as ['order.*']"
 
@@ -50,21 +51,21 @@ export function relayOptionsOf(bus: RelayTarget, given: RelayOptions | undefined
     const reason = `must be a bus, not ${kindOfAny(bus)}. Call relay(redisBus(client), { events: ['order.*'] })`
     throw new InvalidSettingError('bus', reason, { of })
   }
-  if (bus.send !== undefined) needs('bus', bus, ['send', 'check'])
-  const { name = 'relay', batchSize: size = 500 } = options
+  if (bus.send !== undefined) requireMethods('bus', bus, ['send', 'check'])
+  const { name = 'relay' } = options
   if (!isName(name)) throw new InvalidSettingError('name', nameReason(name), { of })
   const events = readArray('events', options.events ?? ['*'], NO_EVENTS)
   if (events.length === 0) throw new InvalidSettingError('events', NO_EVENTS, { of })
-  if (!Number.isSafeInteger(size) || size < 1 || size > 1_000) {
-    throw new InvalidSettingError('batchSize', 'must be a whole number from 1 to 1,000', { of })
-  }
+  const size = integerSetting('batchSize', options.batchSize, { default: 500, min: 1, max: 1_000, of })
   return { events, name, size }
 }
 
-/** Where events wait for the relay; nothing is claimed for a room that is closed. */
-interface WaitingLane {
-  readonly room: { most: number; close(): void; open(): void }
-  giveBack(which: () => boolean): void
+/** Queue of events that wait for the relay. No events are claimed for a closed queue. */
+interface RelayQueue {
+  capacity: number
+  close(): void
+  open(): void
+  release(isReleased: () => boolean): void
 }
 
 interface RelayTracing {
@@ -74,25 +75,25 @@ interface RelayTracing {
 }
 
 /**
- * Publishes batches of events to a bus. An event is done when the broker has confirmed it. While the broker cannot be
- * reached the relay keeps what it has, takes no more, and asks now and then; no attempt is counted. What the broker
- * refuses counts as a failure of that event alone.
+ * Publishes batches of events to a bus. An event is done when the broker has confirmed it. During an outage the relay keeps its
+ * events, accepts no more events and probes the broker. An outage does not count as an attempt. If the broker refuses an event,
+ * only this event fails.
  */
 export class Relay {
   readonly #bus: RelayTarget
   readonly #clock: Clock
   readonly #logger: Logger
   readonly #tracing: RelayTracing
-  readonly #lanes: WaitingLane[] = []
-  /** Resolves when it is over: true when the broker is back. Null while it is there. */
+  readonly #queues: RelayQueue[] = []
+  /** Promise for the end of the current outage, or null. Resolves with whether the broker is available again. */
   #outage: Promise<boolean> | null = null
   #endOutage: (isBack: boolean) => void = () => {}
   #probing: Timer | null = null
   #probeMs = FIRST_PROBE_MS
   #outageSince = 0
-  /** Since when nothing could be sent, through outages in a row; null when the last send went well. */
+  /** Start of the first of several outages without a successful send between them. Null after a successful send. */
   #downSince: number | null = null
-  /** Each gives up a send that is under way. */
+  /** Functions that end the wait for a pending send. */
   readonly #sending = new Set<() => void>()
   #isStopping = false
 
@@ -103,21 +104,21 @@ export class Relay {
     this.#tracing = tracing
   }
 
-  /** Null unless the broker cannot be reached. */
+  /** The current outage, or null. */
   get waiting(): { readonly name: string; readonly sinceMs: number } | null {
     if (this.#downSince === null) return null
-    // It answers, and what had waited was taken by somebody else.
+    // The broker answers again, and another process has taken the waiting events.
     if (!this.#outage && this.#sending.size === 0) return null
     return { name: this.#tracing.name, sinceMs: Math.round(this.#clock.monotonic() - this.#downSince) }
   }
 
-  /** Several batches wait here, so that none waits for a claim. */
-  watch(lane: WaitingLane, size: number): void {
-    lane.room.most = Math.max(LEAST_ROOM, size * BATCHES_AHEAD)
-    this.#lanes.push(lane)
+  /** Registers a queue and sets its capacity to several batches, so that a batch does not wait for a claim. */
+  watch(queue: RelayQueue, size: number): void {
+    queue.capacity = Math.max(MIN_CAPACITY, size * BATCHES_AHEAD)
+    this.#queues.push(queue)
   }
 
-  /** While `work`, a stop, is under way nothing waits for the broker. */
+  /** Runs `work`, which stops the outbox. During this time nothing waits for the broker longer than CONFIRM_GRACE_MS. */
   async stopping<T>(work: () => Promise<T>): Promise<T> {
     this.#isStopping = true
     this.#end(false)
@@ -145,7 +146,7 @@ export class Relay {
     return results as BatchResults
   }
 
-  /** Returns those that have to be sent again. */
+  /** Sends the events at the given positions. Returns the positions that must be sent again after the outage. */
   async #send(
     events: readonly EventEnvelope[],
     which: readonly number[],
@@ -156,13 +157,13 @@ export class Relay {
     which.forEach((at, index) => {
       const answer = answers[index]
       if (isA(answer, BrokerUnavailableError)) left.push(at)
-      // The answer of a bus need not be an Error.
+      // A bus may answer with a value that is not an Error.
       else results[at] = answer === null ? null : { status: 'rejected', reason: answer }
     })
-    if (left.length > 0) this.#begin(answers.find((one) => isA(one, BrokerUnavailableError)))
+    if (left.length > 0) this.#begin(answers.find((answer) => isA(answer, BrokerUnavailableError)))
     else if (this.#downSince !== null) {
       this.#recovered()
-      this.#logger.info({ handler: this.#tracing.name }, 'the broker is back: the relay goes on')
+      this.#logger.info({ handler: this.#tracing.name }, 'the broker is available again, the relay continues')
     }
     return left
   }
@@ -172,7 +173,7 @@ export class Relay {
     this.#downSince = null
   }
 
-  /** A stop does not wait for a confirm that does not come. */
+  /** Resolves with one answer per event. A stop ends the wait: events without a confirmation count as unavailable. */
   #answersOf(events: readonly EventEnvelope[]): Promise<readonly (unknown | null)[]> {
     return new Promise((resolve) => {
       const leave = () => {
@@ -191,7 +192,7 @@ export class Relay {
     })
   }
 
-  /** What carries no context gets that of the relay, so that its consumers hang below something. */
+  /** Adds the trace context of the relay to events without a context, so that the spans of consumers have a parent. */
   #traced(events: readonly EventEnvelope[]): Promise<readonly (unknown | null)[]> {
     const { name, tracer, redact } = this.#tracing
     if (tracer === undefined) return this.#published(events)
@@ -201,7 +202,7 @@ export class Relay {
     )
   }
 
-  /** Returns one answer per event: null, or why the event was not published. Never rejects. */
+  /** Resolves with one answer per event: null, or the reason why the event was not published. Never rejects. */
   async #published(events: readonly EventEnvelope[]): Promise<readonly (unknown | null)[]> {
     try {
       if (this.#bus.send) return answersFor(events, await this.#bus.send(events))
@@ -212,40 +213,40 @@ export class Relay {
       if (this.#bus.send || events.length === 1 || isA(error, BrokerUnavailableError)) {
         return events.map(() => error ?? unanswered())
       }
-      // A failed `publishAll` does not say which event is the reason: each one is published on its own.
+      // A failed `publishAll` does not name the event that caused the failure, so each event is published separately.
       const answers = await Promise.all(events.map((event) => this.#published([event])))
       return answers.flat()
     }
   }
 
-  /** False when the batch should be given back instead: then nothing is taken until the broker is back. */
+  /** Waits for the end of the outage. Resolves with false if the batch must be released instead. */
   async #isBack(signal: AbortSignal): Promise<boolean> {
     const outage = this.#outage
     if (signal.aborted || !outage) return false
-    const heldUntil = this.#outageSince + HOLD_MS
-    let giveBack = () => {}
+    const releaseAt = this.#outageSince + RELEASE_AFTER_MS
+    let release = () => {}
     let timer: Timer | undefined
     const over = new Promise<boolean>((resolve) => {
-      giveBack = () => {
-        if (this.#outage === outage) this.#takeNoMore()
+      release = () => {
+        if (this.#outage === outage) this.#suspendQueues()
         resolve(false)
       }
-      timer = this.#clock.setTimer(giveBack, Math.max(0, heldUntil - this.#clock.monotonic()))
-      signal.addEventListener('abort', giveBack)
+      timer = this.#clock.setTimer(release, Math.max(0, releaseAt - this.#clock.monotonic()))
+      signal.addEventListener('abort', release)
     })
     try {
       return await Promise.race([outage, over])
     } finally {
       timer?.cancel()
-      signal.removeEventListener('abort', giveBack)
+      signal.removeEventListener('abort', release)
     }
   }
 
-  /** What waits for its turn goes back too. */
-  #takeNoMore(): void {
-    for (const lane of this.#lanes) {
-      lane.room.close()
-      lane.giveBack(() => true)
+  /** Closes the queues until the end of the outage, and releases the waiting events. */
+  #suspendQueues(): void {
+    for (const queue of this.#queues) {
+      queue.close()
+      queue.release(() => true)
     }
   }
 
@@ -255,7 +256,7 @@ export class Relay {
     if (this.#downSince === null) {
       this.#downSince = this.#outageSince
       const fields = { handler: this.#tracing.name, ...errorFields(cause) }
-      this.#logger.warn(fields, 'the broker cannot be reached: the relay waits for it')
+      this.#logger.warn(fields, 'the broker is unavailable, the relay waits for it')
     }
     this.#outage = new Promise((resolve) => {
       this.#endOutage = resolve
@@ -268,23 +269,26 @@ export class Relay {
     this.#probing?.cancel()
     this.#outage = null
     this.#endOutage(isBack)
-    for (const { room } of this.#lanes) room.open()
+    for (const queue of this.#queues) queue.open()
   }
 
-  /** Less and less often, until something was sent: some brokers answer and take nothing. */
+  /**
+   * Probes the broker with growing delays. Only a successful send resets the delay, because a broker may answer the probe and
+   * still refuse all messages.
+   */
   #probe(): void {
     const outage = this.#outage
     this.#probing = this.#clock.setTimer(async () => {
-      const isThere = await this.#isThere()
+      const isAvailable = await this.#isAvailable()
       if (this.#outage !== outage) return
-      if (isThere) this.#end(true)
+      if (isAvailable) this.#end(true)
       else this.#probe()
     }, this.#probeMs)
     this.#probing.unref?.()
-    this.#probeMs = Math.min(LONGEST_PROBE_MS, this.#probeMs * 2)
+    this.#probeMs = Math.min(MAX_PROBE_MS, this.#probeMs * 2)
   }
 
-  async #isThere(): Promise<boolean> {
+  async #isAvailable(): Promise<boolean> {
     try {
       await this.#bus.check?.()
       return true
@@ -318,7 +322,7 @@ function unanswered(): AftercommitError {
   )
 }
 
-/** The first that was not confirmed. */
+/** Returns the first error among the answers. */
 function failureOf(answers: readonly (unknown | null)[]): unknown {
   return answers.find((answer) => answer !== null)
 }

@@ -1,6 +1,5 @@
 import type { EventEnvelope } from './core/envelope.js'
 import type { StoredEvent } from './core/stored-event.js'
-import type { TransactionSession } from './transaction.js'
 
 /** What a store can do beyond the common contract. Suites skip by flag, never by database name. */
 export interface StoreCapabilities {
@@ -59,22 +58,22 @@ export interface TypeFilter {
   readonly versions: readonly number[]
   /** `order.` for the pattern `order.*`, `''` for `*`; with the aggregate type in front like a name, when bound to one. */
   readonly prefixes: readonly string[]
-  /** Types that are left alone whatever the rest says: they are paused. */
-  readonly except?: readonly string[]
+  /** Event types that are not accepted, whatever `names` and `prefixes` say; `*` for all types. */
+  readonly excludedTypes?: readonly string[]
 }
 
-/** True when no row can pass, so that nobody need look. */
+/** Whether the filter accepts no row, so that a claim is not necessary. */
 export function acceptsNothing(filter: TypeFilter): boolean {
-  const { names, prefixes, except = [] } = filter
-  const isLeftOut = (name: string) => except.includes(name.slice(name.indexOf('\x1f') + 1))
-  return (prefixes.length === 0 && names.every(isLeftOut)) || isAllPaused(filter)
+  const { names, prefixes, excludedTypes = [] } = filter
+  const isExcluded = (name: string) => excludedTypes.includes(name.slice(name.indexOf('\x1f') + 1))
+  return (prefixes.length === 0 && names.every(isExcluded)) || excludesAll(filter)
 }
 
-/** In place of a version: the newest one. */
+/** Version that stands for the newest version. */
 export const ANY_VERSION = 2_147_483_647
 
-export function isAllPaused({ except }: TypeFilter): boolean {
-  return except !== undefined && except.length > 0 && except.includes('*')
+export function excludesAll({ excludedTypes }: TypeFilter): boolean {
+  return excludedTypes?.includes('*') ?? false
 }
 
 export interface ClaimRequest {
@@ -337,62 +336,95 @@ export interface StoreEvents {
   onWarning(message: string, error?: unknown): void
 }
 
+/** Rows that the store may write later in the transaction. */
+export interface LateAppend {
+  readonly rows: readonly AppendRow[]
+  readonly leaseMs: number
+  /** Called when the rows are sent to the database. */
+  sent(): void
+  /** Called when the rows are written, with the `seq` of each event id, or with a lower limit for all of them. */
+  written(seqs: ReadonlyMap<string, number> | number): void
+}
+
+/** An open transaction as a store or an integration gives it to the outbox. */
+export interface TransactionSession<Client> {
+  readonly client: Client
+  /**
+   * True when a `ROLLBACK TO` may have happened that nobody reported. The outbox then asks the database, before
+   * the commit, which of its rows are still there; only those are handed to handlers from memory.
+   */
+  mayHaveLostRows(): boolean
+  /**
+   * Rings the doorbell right behind the commit, on the same connection, where the driver can: that is the shortest
+   * way to another process. It is not part of the transaction, and its failure means nothing.
+   */
+  ringAfterCommit?(ring: {
+    lowestSeq(): number
+    /** There is one row to announce, and it is not written yet. */
+    readonly onlyLate: boolean
+  }): void
+  /**
+   * Writes rows before the application's next statement, or together with the COMMIT: publishing then costs no round
+   * trip. Only for ids that nobody can have used, since a duplicate fails the transaction. May answer with a promise
+   * when too much is waiting.
+   */
+  appendLater?(append: LateAppend): Promise<void> | undefined
+  /**
+   * Runs the body inside a savepoint; rolls back to it and rethrows when the body throws. Statements of the body go
+   * through the session it is given, which for some drivers has a handle of its own.
+   */
+  savepoint<T>(body: (inner: TransactionSession<Client>) => Promise<T>): Promise<T>
+}
+
 /**
- * One database's SQL. Every method may reject while the database cannot be reached; the caller tries again.
- * All times are the database's own. Methods that take several items do so in one statement.
+ * Writes events, and claims, settles and renews them for delivery. Every method may reject while the database cannot be
+ * reached; the caller tries again. All times are the database's own. A method that takes several items handles all of
+ * them in one statement.
  */
 export interface EventStore<Client = unknown> {
   readonly name: string
   readonly capabilities: StoreCapabilities
-  /** Left out by stores whose statements do not wait for open transactions. */
+  /** Absent in stores whose statements do not wait for open transactions. */
   readonly sessions?: StoreSessions | undefined
 
-  /** Takes the connections of its own that a worker needs. Rejects when the pool is too small for that. */
+  /** Takes the store's own connections that a worker needs. Rejects if the pool is too small for them. */
   open(events: StoreEvents): Promise<void>
-  /** Gives all of them back. Safe to call twice. */
+  /** Releases the connections that open() took. Can be called twice. */
   close(): Promise<void>
 
-  /** Applies what is missing; safe when several instances start at once. Returns the versions applied. */
-  migrate(): Promise<readonly number[]>
-  /** All of them, as SQL that may be run by other means and twice. */
-  migrations(): readonly Migration[]
-  /** Those that migrate() would apply. */
-  pendingMigrations(): Promise<readonly Migration[]>
-
   /**
-   * begin → body → commit, on a connection of the pool or on the caller's idle client. Resolves only when the
-   * commit was confirmed. Rejects with the body's own error after a rollback, with TransactionRolledBackError
-   * when COMMIT was answered by ROLLBACK, and with CommitUnknownError when the answer was lost.
+   * begin → body → commit, on a connection of the pool or on the caller's idle client. Resolves only after the commit was
+   * confirmed. Rejects with the body's own error after a rollback, with TransactionRolledBackError if COMMIT was answered
+   * by ROLLBACK, and with CommitUnknownError if the answer was lost.
    */
   transaction<T>(body: (session: TransactionSession<Client>) => Promise<T>, client?: Client): Promise<T>
-  /** The server refused the commit that failed with this: the transaction is rolled back for certain. */
+  /** Whether the error means that the server refused the commit, so that the transaction is certainly rolled back. */
   isRefusedCommit(error: unknown): boolean
-  /** Rejects with TransactionEndedError when the caller's client is not inside a transaction. */
+  /** Rejects with TransactionEndedError if the caller's client is not inside a transaction. */
   ensureInTransaction(client: Client): Promise<void>
 
-  /** Here and wherever a transaction is meant, `client` may also be a HostedClient. */
+  /** Writes the rows in the client's transaction. Wherever a store expects a client, it also accepts a HostedClient. */
   append(client: Client, rows: readonly AppendRow[], options: AppendOptions): Promise<AppendResult>
-  /** `seq` of those of these rows that the transaction still holds. Rejects in a failed transaction. */
+  /** Returns the `seq` of those of these events that the transaction still holds. Rejects in a failed transaction. */
   findPresent(client: Client, eventIds: readonly string[]): Promise<ReadonlyMap<string, number>>
 
+  /** Leases due rows without an ordering key. */
   claim(request: ClaimRequest): Promise<ClaimResult>
+  /** Leases due rows with an ordering key, in the order of each key. */
   claimOrdered(request: OrderedClaimRequest): Promise<OrderedClaimResult>
-  claimUnroutable(request: UnroutableRequest): Promise<readonly ClaimedRow[]>
   /**
-   * Reads one page of the pending rows (due or delayed, leased or free) without locks, and returns the types that
-   * `known` does not accept. The cost is bounded by `limit`, however many rows are pending.
-   */
-  unhandled(request: UnhandledRequest): Promise<UnhandledPage>
-  /**
-   * Returns the ids that were settled; a missing one had lost its lease, and nothing changed for it.
-   * Without `keepDone` done rows are deleted.
+   * Writes the outcomes of deliveries whose lease still exists, and returns the ids of these events. An event whose id is
+   * missing had lost its lease, and nothing changed for it. Without `keepDone`, handled rows are deleted.
    */
   settleIfLeased(settlements: readonly Settlement[], keepDone: boolean): Promise<ReadonlySet<string>>
-  /** Returns the ids whose lease goes on; an expired one cannot be renewed. */
+  /** Returns the ids of the events whose lease was renewed. An expired lease cannot be renewed. */
   renewIfLeased(claims: readonly Claim[], leaseMs: number): Promise<ReadonlySet<string>>
-  /** Wakes the pollers of other processes. Only a hint; never part of a transaction. */
+  /** Wakes the claimers of other processes. A ring is only a hint and never part of a transaction. */
   ring(ring: Ring): Promise<void>
+}
 
+/** Knows the consumers of the table: which instances exist, which types they handle, and which types are paused. */
+export interface StoreRegistry {
   /** Registers a running instance or renews its heartbeat. Returns the paused event types, as paused() does. */
   heartbeat(instance: InstanceRecord): Promise<readonly string[]>
   /**
@@ -402,32 +434,62 @@ export interface EventStore<Client = unknown> {
    */
   registerStopped(consumer: InstanceRecord, replaces: string): Promise<readonly string[]>
   instances(seenWithinMs: number): Promise<readonly SeenInstance[]>
+  /** Deletes the rows of instances that were not seen for this time. Their counters are kept. */
+  pruneInstances(olderThanMs: number): Promise<void>
+  /** Leases rows that no consumer can handle. */
+  claimUnroutable(request: UnroutableRequest): Promise<readonly ClaimedRow[]>
+  /**
+   * Reads one page of the pending rows (due or delayed, leased or free) without locks, and returns the types that
+   * `known` does not accept. The cost is bounded by `limit`, however many rows are pending.
+   */
+  unhandled(request: UnhandledRequest): Promise<UnhandledPage>
+
+  /** Returns the event types that no instance may start to handle; `*` for all types. */
+  paused(): Promise<readonly string[]>
+  pause(eventType: string): Promise<void>
+  /** Returns false if the type was not paused. */
+  resume(eventType: string): Promise<boolean>
+}
+
+/** Creates the tables, and lets operators look at events and change them. */
+export interface StoreAdmin {
+  /** Applies the missing migrations; safe if several instances start at once. Returns the versions applied. */
+  migrate(): Promise<readonly number[]>
+  /** Returns all migrations as SQL that can be run by other means and twice. */
+  migrations(): readonly Migration[]
+  /** Returns the migrations that migrate() would apply. */
+  pendingMigrations(): Promise<readonly Migration[]>
+  /** Looks for causes that slow down or stop an outbox, and says what to do. Works if the schema is missing or old. */
+  diagnose(): Promise<readonly Finding[]>
 
   stats(): Promise<StoreStats>
   /** Says which tables hide rows from this user, or may hide them. Null if none does. Left out by stores that hide none. */
   hiddenRows?(): Promise<string | null>
   overview(): Promise<StoreOverview>
-  /** Looks for what makes an outbox slow or stops it, and says what to do. Also when the schema is missing or old. */
-  diagnose(): Promise<readonly Finding[]>
   list(filter: EventFilter): Promise<readonly EventRecord[]>
-  /** Dead rows become due again with a fresh attempt count. Returns their ids. */
+  /** Makes dead rows due again with a fresh attempt count. Returns their ids. */
   retryDead(filter: EventFilter): Promise<readonly string[]>
   /** Deletes dead rows. Returns their ids. */
   discardDead(filter: EventFilter): Promise<readonly string[]>
-  /** Deletes at most `limit` rows that were done longer ago than that. Returns how many; fewer when no more are left. */
+  /** Deletes at most `limit` rows that were handled longer ago. Returns the number; fewer than `limit` means no more are left. */
   pruneDone(olderThanMs: number, limit: number, signal?: AbortSignal): Promise<number>
-  /** Forgets instances not seen for that long; their counters are kept. */
-  pruneInstances(olderThanMs: number): Promise<void>
+}
 
-  /** Event types that no instance is to start handling; `*` for all. */
-  paused(): Promise<readonly string[]>
-  pause(eventType: string): Promise<void>
-  /** False when it was not paused. */
-  resume(eventType: string): Promise<boolean>
-
-  /** Notes in the transaction that this handler has seen the event; false when it had before. Waits for a concurrent one. */
+/** Remembers which handler has processed which event, for handlers that must have an effect exactly once. */
+export interface InboxStore<Client = unknown> {
+  /**
+   * Records in the transaction that this handler has processed the event. Returns false if it had processed the event
+   * before. Waits for a concurrent transaction that records the same.
+   */
   markProcessed(client: Client, handler: string, eventId: string): Promise<boolean>
   isProcessed(handler: string, eventId: string): Promise<boolean>
-  /** Deletes at most `limit` marks older than that. Returns how many; fewer when no more are left. */
+  /** Deletes at most `limit` older marks. Returns the number; fewer than `limit` means no more are left. */
   pruneProcessed(olderThanMs: number, limit: number, signal?: AbortSignal): Promise<number>
 }
+
+/** All that an outbox needs of one database. */
+export interface OutboxStore<Client = unknown>
+  extends EventStore<Client>,
+    StoreRegistry,
+    StoreAdmin,
+    InboxStore<Client> {}

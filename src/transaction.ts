@@ -1,47 +1,9 @@
 import type { EventPublisher, PublishOptions } from './bus.js'
 import type { PublishableEvent } from './core/domain-event.js'
 import type { EventId } from './core/event-id.js'
-import type { AppendRow, EventStore } from './store.js'
+import type { OutboxStore } from './store.js'
 
-/** Rows that need not be written at once. */
-export interface LateAppend {
-  readonly rows: readonly AppendRow[]
-  readonly leaseMs: number
-  /** They are on their way to the database. */
-  sent(): void
-  /** They are written; `seq` of each by event id, or, of all of them, a number that none is below. */
-  written(seqs: ReadonlyMap<string, number> | number): void
-}
-
-/** An open transaction as a store or an integration gives it to the outbox. */
-export interface TransactionSession<Client> {
-  readonly client: Client
-  /**
-   * True when a `ROLLBACK TO` may have happened that nobody reported. The outbox then asks the database, before
-   * the commit, which of its rows are still there; only those are handed to handlers from memory.
-   */
-  mayHaveLostRows(): boolean
-  /**
-   * Rings the doorbell right behind the commit, on the same connection, where the driver can: that is the shortest
-   * way to another process. It is not part of the transaction, and its failure means nothing.
-   */
-  ringAfterCommit?(ring: {
-    lowestSeq(): number
-    /** There is one row to announce, and it is not written yet. */
-    readonly onlyLate: boolean
-  }): void
-  /**
-   * Writes rows before the application's next statement, or together with the COMMIT: publishing then costs no round
-   * trip. Only for ids that nobody can have used, since a duplicate fails the transaction. May answer with a promise
-   * when too much is waiting.
-   */
-  appendLater?(append: LateAppend): Promise<void> | undefined
-  /**
-   * Runs the body inside a savepoint; rolls back to it and rethrows when the body throws. Statements of the body go
-   * through the session it is given, which for some drivers has a handle of its own.
-   */
-  savepoint<T>(body: (inner: TransactionSession<Client>) => Promise<T>): Promise<T>
-}
+export type { LateAppend, TransactionSession } from './store.js'
 
 export type SqlValue = string | number | Uint8Array | null
 export type SqlRow = Readonly<Record<string, unknown>>
@@ -114,7 +76,7 @@ export interface Transaction<Client = unknown> extends EventPublisher {
 export interface HostedTransactions<Tx extends object, Options = unknown> {
   <T>(body: (tx: Tx, scope: Transaction<Tx>) => Promise<T>, options?: Options): Promise<T>
   transaction<T>(body: (tx: Transaction<Tx>) => Promise<T>): Promise<T>
-  readonly store: Pick<EventStore, 'isProcessed' | 'pruneProcessed'> & {
+  readonly store: Pick<OutboxStore, 'isProcessed' | 'pruneProcessed'> & {
     markProcessed(tx: Tx, handler: string, eventId: string): Promise<boolean>
   }
 }

@@ -1,6 +1,6 @@
 import type { Clock } from './core/clock.js'
 import { REGISTERED_MS, union } from './registry.js'
-import type { EventStore, TypeFilter, UnhandledPage } from './store.js'
+import type { OutboxStore, TypeFilter, UnhandledPage } from './store.js'
 
 /** Age from which an event counts. A deploy or a slow start may take this long. */
 const OLDER_THAN_MS = 60_000
@@ -13,7 +13,7 @@ const SHARE = 1 / 20
 /** Types that are kept. Their names come from the table, so their number has no bound. */
 const MOST_TYPES = 1_000
 
-type Source = Pick<EventStore, 'instances' | 'unhandled'>
+type Source = Pick<OutboxStore, 'instances' | 'unhandled'>
 
 /** Returns the event types without a registered handler among the first pending rows. */
 export async function findUnhandled(store: Source): Promise<readonly string[]> {
@@ -23,8 +23,8 @@ export async function findUnhandled(store: Source): Promise<readonly string[]> {
 }
 
 /** Returns the types that any consumer, started or manual, has registered within the last seven days. */
-export async function registeredTypes(store: Pick<EventStore, 'instances'>): Promise<TypeFilter> {
-  return union((await store.instances(REGISTERED_MS)).map((one) => one.accept))
+export async function registeredTypes(store: Pick<OutboxStore, 'instances'>): Promise<TypeFilter> {
+  return union((await store.instances(REGISTERED_MS)).map((instance) => instance.accept))
 }
 
 /**

@@ -47,7 +47,7 @@ const NAMED = {
     databases: [],
     include: [
       'src/outbox/simulation*.test.ts',
-      'src/dispatcher/model.test.ts',
+      'src/work/model.test.ts',
       'src/testing/store-conformance/planted-*.test.ts',
       'test/interleavings/planted-bugs.test.ts',
     ],
@@ -106,7 +106,7 @@ export const PROJECTS: Readonly<Record<string, Project>> = {
 
 /** Files that the second run of `npm test`, on Node 24, leaves out: they depend on no version of Node, or take long. */
 export const ON_ONE_NODE = [
-  'src/dispatcher/model.test.ts',
+  'src/work/model.test.ts',
   'src/outbox/simulation*.test.ts',
   'test/{docs,faults,field-bugs,interleavings,tooling}/**',
   'test/acceptance/inbox/kills.test.ts',

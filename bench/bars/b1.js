@@ -1,5 +1,5 @@
 import { graphileSides } from '../lib/graphile-settings.js'
-import { drain, inTurns } from '../lib/measure.js'
+import { alternate, drain } from '../lib/measure.js'
 import { compare } from '../lib/report.js'
 
 export const title = 'drain a backlog, rows deleted'
@@ -13,7 +13,7 @@ export async function run(context) {
     'ours, logging': () => drain(context, 'ours', { ...size, options: { defaultLogger: true } }),
     'pg-boss': () => drain(context, 'pgboss', size),
   }
-  const results = await inTurns(context, sides, ['ours', 'graphile-worker'])
+  const results = await alternate(context, sides, ['ours', 'graphile-worker'])
   const what = `drain ${count / 1000}k, rows deleted`
   return [
     compare(results, { what: `${what}, vs graphile-worker`, peer: 'graphile-worker', atLeast: 2.5 }),

@@ -1,10 +1,10 @@
 import { brokers } from '../lib/brokers.js'
-import { inTurns, onBacklog } from '../lib/measure.js'
+import { alternate, onBacklog } from '../lib/measure.js'
 import { compare } from '../lib/report.js'
 
 export const title = 'relay to a broker, beside its bare client'
 
-/** The relay's own batch size comes first: that is the bar. The others show what it is worth, and run once. */
+/** Batch sizes. The first is the relay's default, which decides the bar. The other sizes run once, for comparison. */
 const BATCHES = [500, 10, 50, 100, 1_000]
 /** As it says when it starts. */
 const VERSION = /(?:Redis version=|Valkey version=|Version: +|RabbitMQ )v?(\d+\.\d+\.\d+)/
@@ -43,7 +43,7 @@ async function measure(context, broker, brokerUrl, batch) {
     ours: () => onBacklog(context, 'ours', job.total, (url) => context.child({ ...job, url })),
     'bare client': () => context.child({ ...job, bare: true }),
   }
-  const results = await inTurns(isBar ? context : { ...context, repeat: 1 }, sides, Object.keys(sides))
+  const results = await alternate(isBar ? context : { ...context, repeat: 1 }, sides, Object.keys(sides))
   return compare(results, {
     what: `${broker}: relay in batches of ${batch}, vs the bare client`,
     peer: 'bare client',

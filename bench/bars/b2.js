@@ -1,5 +1,5 @@
 import { graphileSides } from '../lib/graphile-settings.js'
-import { drain, inTurns } from '../lib/measure.js'
+import { alternate, drain } from '../lib/measure.js'
 import { compare } from '../lib/report.js'
 
 export const title = 'drain a backlog, rows kept'
@@ -8,7 +8,7 @@ export const title = 'drain a backlog, rows kept'
 export async function run(context) {
   const count = context.size(100_000, 40_000)
   const size = { count, warm: count / 2 }
-  const results = await inTurns(context, {
+  const results = await alternate(context, {
     ours: () => drain(context, 'ours', { ...size, options: { keepRows: true } }),
     ...graphileSides('drain', (options) => drain(context, 'graphile', { ...size, options })),
   })

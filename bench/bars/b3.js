@@ -1,5 +1,5 @@
 import { DEFAULTS, graphileSides } from '../lib/graphile-settings.js'
-import { inTurns, onEmpty } from '../lib/measure.js'
+import { alternate, onEmpty } from '../lib/measure.js'
 import { compare } from '../lib/report.js'
 
 export const title = 'business transaction + publish + handled, in one process'
@@ -13,7 +13,7 @@ export async function run(context) {
   const fewer = context.size(4_500, 600)
   const sides = {
     ours: () => load('ours', count),
-    // Its warm-up takes longer than ours: what it does for a job is more.
+    // graphile-worker warms up more slowly, because it does more work per job.
     ...graphileSides('load', (options) => load('graphile', fewer, { warm: 2 * fewer, ...options })),
     'ours, logging': () => load('ours', count, { defaultLogger: true }),
     'graphile-worker, defaults': () => load('graphile', fewer / 2, { tuning: DEFAULTS }),
@@ -21,7 +21,7 @@ export async function run(context) {
   }
   const what = 'transaction + publish + handled, 16 connections'
   const peer = 'graphile-worker'
-  const results = await inTurns(context, sides, ['ours', peer], 5)
+  const results = await alternate(context, sides, ['ours', peer], 5)
   const row = (text, sides) => compare(results, { what: text, peer, ...sides })
   return [
     row(`${what}, vs graphile-worker`, { atLeast: 4 }),

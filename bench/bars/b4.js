@@ -1,6 +1,6 @@
 import { graphileSides } from '../lib/graphile-settings.js'
 import { sameProcess } from '../lib/latency.js'
-import { inTurns } from '../lib/measure.js'
+import { alternate } from '../lib/measure.js'
 import { millis } from '../lib/numbers.js'
 import { compare } from '../lib/report.js'
 
@@ -13,7 +13,7 @@ export async function run(context) {
     ours: () => sameProcess(context, 'ours', pace),
     ...graphileSides('nearby', (options) => sameProcess(context, 'graphile', { ...pace, options })),
   }
-  const results = await inTurns(context, sides, ['ours', 'graphile-worker'])
+  const results = await alternate(context, sides, ['ours', 'graphile-worker'])
   const row = (peer, field, atLeast) => {
     const what = `commit → handler at ${RATE} tx/s, ${field}, vs ${peer}`
     return compare(results, { what, peer, field, format: millis, less: true, atLeast })

@@ -1,4 +1,4 @@
-import { inTurns, onEmpty } from '../lib/measure.js'
+import { alternate, onEmpty } from '../lib/measure.js'
 import { compare } from '../lib/report.js'
 
 export const title = 'what publishing costs a transaction'
@@ -14,7 +14,7 @@ export async function run(context) {
     [peer]: load('bare', false),
     'ours, handled': load('ours', true),
   }
-  const results = await inTurns(context, sides, ['ours', peer])
+  const results = await alternate(context, sides, ['ours', peer])
   const what = 'transaction with one publish, 16 connections, vs a bare INSERT'
   return [
     compare(results, { what, peer, atLeast: 0.85 }),

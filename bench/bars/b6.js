@@ -1,5 +1,5 @@
 import { withClient } from '../lib/databases.js'
-import { drain, inTurns } from '../lib/measure.js'
+import { alternate, drain } from '../lib/measure.js'
 import { compare } from '../lib/report.js'
 
 export const title = 'drain while vacuum is pinned'
@@ -17,7 +17,7 @@ export async function run(context) {
     pinned: () => drain(context, 'ours', { ...size, around: pinned }),
     unpinned: () => drain(context, 'ours', size),
   }
-  const results = await inTurns(context, sides, Object.keys(sides), 5)
+  const results = await alternate(context, sides, Object.keys(sides), 5)
   await context.databases.forget(`ours ${size.count + size.warm}`)
   const what = `drain ${size.count / 1000}k behind ${size.warm / 1000}k dead rows, vacuum pinned vs not`
   return [compare(results, { what, ours: 'pinned', peer: 'unpinned', atLeast: 0.9 })]

@@ -1,4 +1,4 @@
-import { drain, inTurns } from '../lib/measure.js'
+import { alternate, drain } from '../lib/measure.js'
 import { megabytes } from '../lib/numbers.js'
 import { compare, limit } from '../lib/report.js'
 
@@ -15,7 +15,7 @@ export async function run(context) {
     large: () => drain(context, 'ours', { count: large, warm, flags: FLAGS }),
     small: () => drain(context, 'ours', { count: small, warm, flags: FLAGS }),
   }
-  const results = await inTurns(context, sides, Object.keys(sides), 3)
+  const results = await alternate(context, sides, Object.keys(sides), 3)
   await context.databases.forget(`ours ${large + warm}`)
   const backlog = large.toLocaleString('en-US')
   const what = `drain a backlog of ${backlog}, vs ${small.toLocaleString('en-US')}`

@@ -1,4 +1,4 @@
-import { drain, inTurns } from '../lib/measure.js'
+import { alternate, drain } from '../lib/measure.js'
 import { compare } from '../lib/report.js'
 
 export const title = 'drain a backlog in order'
@@ -12,7 +12,7 @@ export async function run(context) {
     ordered: () => drain(context, 'ours', { ...size, shape: { keys } }),
     unordered: () => drain(context, 'ours', size),
   }
-  const results = await inTurns(context, sides, Object.keys(sides))
+  const results = await alternate(context, sides, Object.keys(sides))
   const what = `drain ${count / 1000}k of ${keys.toLocaleString('en-US')} keys in order, vs unordered`
   return [compare(results, { what, ours: 'ordered', peer: 'unordered', atLeast: 0.5 })]
 }

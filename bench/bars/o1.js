@@ -1,4 +1,4 @@
-import { inTurns, medianOf, onBacklog } from '../lib/measure.js'
+import { alternate, medianOf, onBacklog } from '../lib/measure.js'
 import { compare } from '../lib/report.js'
 import { buildUnobserved } from '../lib/unobserved.js'
 
@@ -36,7 +36,7 @@ async function inChangingTurns(context, parts) {
     const first = round % names.length
     const order = [...names.slice(first), ...names.slice(0, first)]
     const turn = Object.fromEntries(order.map((name) => [name, parts[name]]))
-    const answers = await inTurns({ ...context, repeat: 1 }, turn)
+    const answers = await alternate({ ...context, repeat: 1 }, turn)
     for (const name of names) results[name].push(...answers[name])
   }
   return results

@@ -1,5 +1,5 @@
 import { withClient } from '../lib/databases.js'
-import { inTurns, medianOf, onEmpty } from '../lib/measure.js'
+import { alternate, medianOf, onEmpty } from '../lib/measure.js'
 import { millis, percentile } from '../lib/numbers.js'
 import { payloadOf, TYPE } from '../lib/payload.js'
 import { compare } from '../lib/report.js'
@@ -7,14 +7,14 @@ import { compare } from '../lib/report.js'
 export const title = 'publishing while old rows are pruned'
 const RATE = 500
 const DAY_MS = 24 * 3_600_000
-/** What is measured before the pruning begins, and left out at the start. */
+/** Time that is measured before the pruning begins, and time at the start that is left out. */
 const BEFORE_MS = 8_000
 const WARM_MS = 3_000
 
 /** `--rows` says how many old rows there are. */
 export async function run(context) {
   const count = context.rows ?? context.size(500_000, 100_000)
-  const results = await inTurns(context, { ours: () => once(context, count) })
+  const results = await alternate(context, { ours: () => once(context, count) })
   const seconds = medianOf(results.ours, 'seconds')
   const what = `p99 of a publish at ${RATE} tx/s while ${count / 1000}k old rows are pruned (${Math.round(count / seconds / 1000)}k/s), vs before`
   const p99Of = (field) => results.ours.map((run) => ({ ...run, p99: run[field] }))

@@ -2,7 +2,7 @@ import fs from 'node:fs'
 import os from 'node:os'
 import path from 'node:path'
 import { startMariadb } from '../../scripts/mariadb-server.mjs'
-import { inTurns } from '../lib/measure.js'
+import { alternate } from '../lib/measure.js'
 import { compare } from '../lib/report.js'
 
 export const title = 'each store beside a bare loop of its driver'
@@ -51,7 +51,7 @@ async function besideBare(context, database, at) {
     count: context.size(5_000, 1_000),
     backlog: context.size(100_000, 10_000),
   }
-  const results = await inTurns(context, {
+  const results = await alternate(context, {
     ours: () => at((url) => context.child({ ...job, url })),
     leasing: () => at((url) => context.child({ ...job, url, bare: 'lease' })),
     bare: () => at((url) => context.child({ ...job, url, bare: 'take' })),

@@ -20,10 +20,11 @@ export async function onEmpty({ databases }, name, use) {
 }
 
 /**
- * Ours, peer, ours, peer …: `repeat` rounds of all parts in turn. Answers each part's results. `close`: parts of a bar that
- * is decided by less than the runs of one side differ; they take turns for almost `times` as many rounds.
+ * Runs all parts alternately (ours, peer, ours, peer …) for `repeat` rounds and returns the results of each part. `close` names
+ * parts whose result differs from its limit by less than the runs of one side differ from each other. These parts run for
+ * almost `times` as many rounds.
  */
-export async function inTurns({ repeat, say }, parts, close = [], times = 2) {
+export async function alternate({ repeat, say }, parts, close = [], times = 2) {
   const results = Object.fromEntries(Object.keys(parts).map((name) => [name, []]))
   const rounds = close.length > 0 ? 1 + times * (repeat - 1) : repeat
   for (let round = 1; round <= rounds; round++) {

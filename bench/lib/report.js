@@ -7,8 +7,9 @@ const COLUMNS = ['bar', 'what', 'ours', 'peer', 'ratio', 'must be', 'holds', 'sp
 const WIDEST = 160
 
 /**
- * One part of `inTurns` beside another, by a field of their runs. `less`: less is better. Holds when the ratio of the
- * medians is at least `atLeast`; without it, information. `paired`: the median of each round's ratio counts instead.
+ * Compares one part of `alternate` with another by a field of their runs. `less` means that smaller is better. The bar holds if
+ * the ratio of the medians is at least `atLeast`. Without `atLeast`, the row is information only. With `paired`, the median of
+ * the ratios of all rounds is compared instead.
  */
 export function compare(results, { what, ours = 'ours', peer, atLeast, details, ...how }) {
   const { field = 'rate', format = perSecond, less = false, paired = false } = how
@@ -65,7 +66,7 @@ function range({ lowest, highest }, format) {
 const ratioText = (value) => times(value).replace(' ×', '')
 const withinText = (percent) => `±${percent.toFixed(percent < 9.95 ? 1 : 0)} %`
 
-/** Of either side, in per cent of its median, and of the ratios within a round. One run alone has none. */
+/** Describes the spread of each side in per cent of its median, and the spread of the ratios per round. A single run has none. */
 export function spreadTexts({ measured }) {
   if (!measured || measured.ours.runs < 2) return []
   const { ours, peer, ratio } = measured
@@ -115,7 +116,7 @@ export function printReport({ bars, node, postgres, options, seconds }) {
   )
 }
 
-/** All that is known of a run, as JSON can hold it. */
+/** Returns everything about a run as a JSON value. */
 export function reportOf(rows, context) {
   return { ...context, holds: !rows.some((row) => row.holds === false), bars: rows }
 }

@@ -26,7 +26,7 @@ export function lineChart({ title, xLabel, yLabel, series, logX = false, logY = 
   const ends = apart(
     shown
       .filter(({ points }) => points.length > 0)
-      .map((one) => ({ ...one, wanted: y.at(one.points.at(-1)[1]) })),
+      .map((curve) => ({ ...curve, wanted: y.at(curve.points.at(-1)[1]) })),
   )
   return svg({
     title,
@@ -34,7 +34,7 @@ export function lineChart({ title, xLabel, yLabel, series, logX = false, logY = 
     body: [
       ...horizontalGrid(y, box),
       ...ticksBelow(x, xs, box),
-      ...shown.map((one) => line(one, x, y)),
+      ...shown.map((curve) => line(curve, x, y)),
       ...ends.map(({ name, colour, at }) => text(box.right + 12, at + 4, name, `fill="${colour}"`)),
       text(box.left - 58, box.top - 14, yLabel),
       text((box.left + box.right) / 2, HEIGHT - 10, xLabel, MIDDLE),
@@ -75,7 +75,7 @@ export function barChart({ title, yLabel, groups, log = false, format = number }
   })
 }
 
-/** What was reached, as a multiple of what must be: right of the line holds. `rows`: [{ label, value, low, high, note }]. */
+/** Shows each result as a multiple of its limit. A bar holds right of the line. `rows`: [{ label, value, low, high, note }]. */
 export function shareChart({ title, rows }) {
   const [width, row, label] = [1120, 20, 540]
   const box = { left: label, right: width - 160, top: 64, bottom: 64 + rows.length * row }

@@ -1,5 +1,5 @@
 import { sameProcess, twoProcesses } from './latency.js'
-import { drain, inTurns, medianOf, onEmpty } from './measure.js'
+import { alternate, drain, medianOf, onEmpty } from './measure.js'
 import { Progress } from './progress.js'
 import { openSession } from './session.js'
 
@@ -85,7 +85,7 @@ export async function tune([kind = 'drain', repeat = '3']) {
   const session = await openSession({ repeat: Number(repeat), progress })
   try {
     const parts = Object.entries(settings).map(([name, tuning]) => [name, () => measure(session, { tuning })])
-    const results = await inTurns(session, Object.fromEntries(parts))
+    const results = await alternate(session, Object.fromEntries(parts))
     progress.clear()
     for (const [name, runs] of Object.entries(results)) {
       const p99 = runs[0].p99 ? `  p99 ${medianOf(runs, 'p99').toFixed(1)}` : ''

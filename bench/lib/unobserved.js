@@ -9,27 +9,23 @@ const TELLING = /^[ \t]*(?:this\.#(?:options|settings)\.)?(?:logger|metrics)\??\
 
 /** What is cut out of each file, and what stands there instead. */
 const CUTS = {
-  'dispatcher/dispatcher.js': [
+  'work/dispatcher.js': [[TELLING, ';']],
+  'work/hot-path.js': [[TELLING, ';']],
+  'work/executor.js': [
     [TELLING, ';'],
-    [/^[ \t]*noteHandled\(.*\);$/gm, ';'],
+    [/^[ \t]*this\.#recordResult\(.*\);$/gm, ';'],
   ],
-  'dispatcher/invoke.js': [
-    [/const \{ tracer, redact \} = options;\s+if \(tracer === undefined\)\s+return /g, 'return '],
+  'work/handler-call.js': [
+    [/if \(tracer === undefined\)\s+return /g, 'return '],
+    [/if \(tracer === undefined \|\| isRaw\)\s+return /g, 'return '],
   ],
-  'dispatcher/batcher.js': [
-    [
-      /const \{ tracer, redact \} = this\.#world \?\? \{\};\s+if \(tracer === undefined\)\s+return /g,
-      'return ',
-    ],
-  ],
-  'dispatcher/settler.js': [[TELLING, ';']],
-  'outbox/publisher.js': [
+  'work/settler.js': [[TELLING, ';']],
+  'work/settlement-effects.js': [[TELLING, ';']],
+  'publish/publisher.js': [
     [TELLING, ';'],
     [/^[ \t]*this\.#audit\(.*\);$/gm, ';'],
-    [/const \{ tracer, redact \} = this\.#options;/g, ''],
-    [/if \(tracer === undefined \|\| given\.length === 0\) \{/g, '{'],
+    [/if \(tracer === undefined \|\| events\.length === 0\) \{/g, '{'],
   ],
-  'outbox/machinery.js': [[TELLING, ';']],
 }
 
 /** Its folder, and a function that removes it. Throws when the code does not look as it did any more. */

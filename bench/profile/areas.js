@@ -1,7 +1,7 @@
 // Which part of the program a function belongs to.
 const ROOT = new URL('../../', import.meta.url).href
 const DRIVER = /^(?:pg|pg-[\w-]+|postgres-[\w-]+)\//
-const FOLDERS = ['core', 'dispatcher', 'observe', 'outbox', 'poller']
+const FOLDERS = ['core', 'maintenance', 'observe', 'outbox', 'publish', 'work']
 const PSEUDO = new Map([
   ['(garbage collector)', 'garbage collector'],
   ['(program)', 'native code and system calls'],
@@ -21,7 +21,7 @@ export function areaOf({ functionName, url }) {
 }
 
 function ownArea(place) {
-  if (place === 'dist/dispatcher/settler.js') return 'ours: settler'
+  if (place === 'dist/work/settler.js') return 'ours: settler'
   const [, folder] = place.split('/')
   if (folder === 'stores') return 'ours: store'
   return FOLDERS.includes(folder) ? `ours: ${folder}` : 'ours: outbox'

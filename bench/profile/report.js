@@ -12,10 +12,10 @@ const MEANING =
   'outside of it are not among them. The CPU of the server is that of all its processes, over the whole run.'
 
 export function render(document) {
-  const views = document.paths.map((one) => ({
-    heading: headingOf(one),
-    sums: sumsOf(one),
-    tables: tablesOf(one),
+  const views = document.paths.map((path) => ({
+    heading: headingOf(path),
+    sums: sumsOf(path),
+    tables: tablesOf(path),
   }))
   const text = views.map(({ heading, sums, tables }) =>
     [heading.toUpperCase(), sums, ...tables.map(({ head, rows }) => textTable(head, rows))].join('\n\n'),

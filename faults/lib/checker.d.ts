@@ -37,12 +37,12 @@ export interface Violation {
   readonly story: readonly Line[]
 }
 
-export interface Verdict {
+export interface RoundVerdict {
   readonly verdicts: Readonly<Record<string, 'held' | 'violated' | 'not seen'>>
   readonly violations: readonly Violation[]
   readonly figures: Readonly<Record<string, number>>
 }
 
 export const INVARIANTS: Readonly<Record<string, unknown>>
-export function check(lines: readonly unknown[], state: FinalState): Verdict
+export function check(lines: readonly unknown[], state: FinalState): RoundVerdict
 export function storyText(violation: Violation): string

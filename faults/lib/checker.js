@@ -54,7 +54,7 @@ export function check(lines, state) {
 function figuresOf(history) {
   const { lines, state, runs, lives, publications, business } = history
   const transactions = new Map(publications.map(({ tx, fate }) => [tx, fate]))
-  const told = (fate) => [...transactions.values()].filter((one) => one === fate).length
+  const told = (fate) => [...transactions.values()].filter((outcome) => outcome === fate).length
   const count = (what) => lines.filter((line) => line.what === what).length
   const rows = (status) => state.rows.filter((row) => row.status === status).length
   return {

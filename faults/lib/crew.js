@@ -39,7 +39,7 @@ function launch(packageDir, execArgv = []) {
 }
 
 function takeSpare(packageDir) {
-  const at = spares.findIndex((one) => one.packageDir === packageDir && isAlive(one.child))
+  const at = spares.findIndex((spare) => spare.packageDir === packageDir && isAlive(spare.child))
   if (at < 0) return launch(packageDir)
   const [{ child }] = spares.splice(at, 1)
   child.ref()
@@ -48,13 +48,13 @@ function takeSpare(packageDir) {
 }
 
 export function fillSpares(packageDir) {
-  for (const other of spares.filter((one) => one.packageDir !== packageDir)) other.child.kill('SIGKILL')
-  const keep = spares.filter((one) => one.packageDir === packageDir && isAlive(one.child))
+  for (const other of spares.filter((spare) => spare.packageDir !== packageDir)) other.child.kill('SIGKILL')
+  const keep = spares.filter((spare) => spare.packageDir === packageDir && isAlive(spare.child))
   spares.splice(0, spares.length, ...keep)
   while (spares.length < SPARES) spares.push({ packageDir, child: idle(launch(packageDir)) })
 }
 
-/** It does not keep its owner, whose exit ends it. */
+/** Lets the parent exit although the child still runs. The exit of the parent ends the child. */
 function idle(child) {
   child.unref()
   child.channel?.unref()
@@ -123,7 +123,7 @@ export class Crew {
     this.start(member.name)
   }
 
-  /** Nobody is replaced any more. */
+  /** Stops the replacement of processes that die. */
   close() {
     this.#isClosing = true
   }
@@ -143,9 +143,9 @@ class Member {
   isReady = false
   isArmed = false
   isFinished = false
-  /** It is going to be killed. */
+  /** Whether the process is going to be killed. */
   isDoomed = false
-  /** It has been told to end. */
+  /** Whether the process was told to end. */
   isLeaving = false
   isGone = false
   staysAway = false
@@ -174,7 +174,7 @@ class Member {
     return this.ended
   }
 
-  /** What it has written so far. */
+  /** Returns the journal lines that the process has written so far. */
   lines() {
     return readJournal(this.dir, this.proc)
   }

@@ -48,7 +48,7 @@ function storesThatCanBeHad({ store, stores }) {
     mysql: !hasMysql(),
     mariadb: process.getuid?.() !== 0 && !findMariadb(),
   }
-  for (const name of stores.filter((one) => isMissing[one]))
+  for (const name of stores.filter((store) => isMissing[store]))
     console.error(`[faults] SKIPPED: ${name}. The server is not on this machine; install it to include it.`)
   return stores.filter((name) => !isMissing[name])
 }

@@ -56,7 +56,7 @@ export async function runRound({ store, fault, seed, packageDir = ROOT, server, 
 class Round {
   #proxies = []
   strikes = []
-  /** Whoever is born from now on publishes nothing any more. */
+  /** Whether new processes must not publish any more. */
   isFinishing = false
   began = performance.now()
 
@@ -114,7 +114,7 @@ class Round {
     this.#urls = { producer: this.proxies.producer.url, worker: this.proxies.worker.url }
   }
 
-  /** A strike answers what proves that it hit, or nothing when it did not. */
+  /** Runs one strike. The strike returns a proof that it hit, or nothing if it missed. */
   async #strike(n) {
     const { name } = this.scenario
     this.journal.write('fault', { name, n })
@@ -124,13 +124,14 @@ class Round {
     await sleep(this.random.between(100, 400))
   }
 
-  /** Everybody who publishes comes to an end. */
+  /** Waits until all producers have finished. */
   async #finish() {
     this.isFinishing = true
     const producers = () => this.crew.of('producer')
     const isFinished = () => {
-      for (const one of producers()) if (one.isReady && !one.isFinished) one.order('finish')
-      return producers().every((one) => one.isFinished)
+      for (const producer of producers())
+        if (producer.isReady && !producer.isFinished) producer.order('finish')
+      return producers().every((producer) => producer.isFinished)
     }
     const finished = await seen(isFinished, 30_000, 50)
     if (!finished) this.journal.write('problem', { text: 'a producer did not come to its end' })
@@ -147,7 +148,7 @@ class Round {
     }
   }
 
-  /** They are asked to end and have to do so by themselves. */
+  /** Asks all processes to end. They must end by themselves. */
   async #stop() {
     this.crew.close()
     for (const member of this.crew.members) {
@@ -157,7 +158,7 @@ class Round {
     }
     const areGone = () => this.crew.members.every((member) => member.isGone)
     if (await seen(areGone, EXIT_MS)) return
-    for (const member of this.crew.members.filter((one) => !one.isGone)) {
+    for (const member of this.crew.members.filter((candidate) => !candidate.isGone)) {
       member.isLeaving = false
       this.journal.write('problem', { text: `${member.proc} did not end by itself` })
       member.signal('SIGKILL')
@@ -165,7 +166,7 @@ class Round {
     await until('they are gone', areGone, 5_000)
   }
 
-  /** How many processes ended at that point so far. */
+  /** Returns how many processes have ended at that point so far. */
   deaths(point) {
     return readJournals(this.dir).filter((line) => line.what === 'hit' && line.point === point).length
   }

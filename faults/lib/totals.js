@@ -20,16 +20,16 @@ export function totalsOf(reports) {
   }
 }
 
-/** One violation outweighs everything, and anything outweighs `not seen`. */
+/** Returns `violated` for an invariant with at least one violation, and `not seen` only if no round has seen it. */
 function verdictsOf(reports) {
   const verdicts = {}
   for (const report of reports) {
     for (const [invariant, verdict] of Object.entries(report.verdicts)) {
       verdicts[invariant] ??= { verdict: 'not seen', held: 0, violated: 0 }
-      const one = verdicts[invariant]
-      if (verdict === 'held') one.held++
-      if (verdict === 'violated') one.violated++
-      one.verdict = one.violated > 0 ? 'violated' : one.held > 0 ? 'held' : 'not seen'
+      const total = verdicts[invariant]
+      if (verdict === 'held') total.held++
+      if (verdict === 'violated') total.violated++
+      total.verdict = total.violated > 0 ? 'violated' : total.held > 0 ? 'held' : 'not seen'
     }
   }
   return verdicts

@@ -9,8 +9,8 @@ export default {
   seed: 1,
   patches: [
     {
-      file: 'poller/scan-floor.js',
-      text: 'const floor = sweep ? 0 : trailing ? this.#aWhileAgo(now) : this.#cursor;',
+      file: 'work/scan-floor.js',
+      text: 'const floor = isFullScan ? 0 : isTrailing ? this.#earlierPosition(now) : this.#cursor;',
       replacement: 'const floor = this.#cursor;',
     },
   ],

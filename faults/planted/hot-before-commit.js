@@ -9,10 +9,10 @@ export default {
   seed: 1,
   patches: [
     {
-      file: 'outbox/transaction-scope.js',
-      text: 'for (const one of pending)\n            this.#ledger.pending.push(one);',
-      replacement: `this.#shared.publisher.committed(pending.filter((one) => one.hot), true);
-        this.#ledger.pending.push(...pending.filter((one) => !one.hot));`,
+      file: 'publish/transaction-scope.js',
+      text: 'for (const published of pending)\n            this.#ledger.pending.push(published);',
+      replacement: `this.#shared.publisher.committed(pending.filter(({ isHot }) => isHot), true);
+        this.#ledger.pending.push(...pending.filter(({ isHot }) => !isHot));`,
     },
   ],
 }

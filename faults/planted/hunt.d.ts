@@ -1,6 +1,6 @@
-import type { Verdict } from '../lib/checker.js'
+import type { RoundVerdict } from '../lib/checker.js'
 
-export interface RoundReport extends Verdict {
+export interface RoundReport extends RoundVerdict {
   /** Strikes that did not meet their step. */
   readonly missed: number
   readonly tookMs: number

@@ -31,7 +31,7 @@ export const planted = Object.fromEntries(
     retryForgetsHandledBy,
     runGoesOnAfterFailure,
     scriptsDoNotRegister,
-  ].map((one) => [one.name, one]),
+  ].map((bug) => [bug.name, bug]),
 )
 
 /**

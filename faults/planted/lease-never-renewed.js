@@ -9,8 +9,8 @@ export default {
   seed: 1,
   patches: [
     {
-      file: 'poller/lease-keeper.js',
-      text: '!one.lost && one.leasedUntil - now < leaseMs * 0.7',
+      file: 'work/lease-keeper.js',
+      text: '!lost && leasedUntil - now < leaseMs * FRESH',
       replacement: 'false',
     },
   ],

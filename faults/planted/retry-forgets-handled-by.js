@@ -9,7 +9,7 @@ export default {
   seed: 1,
   patches: [
     {
-      file: 'dispatcher/outcome.js',
+      file: 'work/settlements.js',
       text: 'return { error, failures: described, handledBy: [...delivery.handledBy, ...succeeded] };',
       replacement: 'return { error, failures: described, handledBy: [] };',
     },

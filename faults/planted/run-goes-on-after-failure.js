@@ -9,9 +9,9 @@ export default {
   seed: 1,
   patches: [
     {
-      file: 'dispatcher/dispatcher.js',
-      text: `settlement?.outcome === 'done' && !one.lost && !this.#paused`,
-      replacement: '!one.lost && !this.#paused',
+      file: 'work/dispatcher.js',
+      text: `settlement?.outcome === 'done' && !delivery.lost && !this.#isSuspended`,
+      replacement: '!delivery.lost && !this.#isSuspended',
     },
   ],
 }

@@ -5,27 +5,33 @@ import { lineOf, strikeAt, victimOf } from '../scenarios/strikes.js'
 
 const EVERYWHERE = ['postgres', 'mysql', 'mariadb', 'sqlite']
 
-/** Known to runRound() by its name. */
-function one(name, more) {
+/** Registers a scenario, so that runRound() finds it by its name. */
+function plantedScenario(name, more) {
   const scenario = { name, title: name, stores: EVERYWHERE, strikes: 1, doorbell: true, ...more }
   scenarios[name] ??= scenario
   return name
 }
 
-/** So many lines of all processes together, whatever they say. */
+/** Waits for this number of journal lines of all processes together. */
 async function activity(round, lines) {
   const count = () => round.crew.members.reduce((sum, member) => sum + member.lines().length, 0)
   return (await seen(() => count() >= lines, 8_000, 50)) ? `${lines} lines were written` : null
 }
 
-/** Nothing goes wrong; the producers handle what they publish. */
-export const hotWork = one('planted: hot work', { hot: true, strike: (round) => activity(round, 350) })
+/** No faults. The producers handle the events that they publish. */
+export const hotWork = plantedScenario('planted: hot work', {
+  hot: true,
+  strike: (round) => activity(round, 350),
+})
 
-/** Nothing goes wrong; the workers do everything. */
-export const coldWork = one('planted: cold work', { hot: false, strike: (round) => activity(round, 500) })
+/** No faults. The workers handle all events. */
+export const coldWork = plantedScenario('planted: cold work', {
+  hot: false,
+  strike: (round) => activity(round, 500),
+})
 
 /** Handlers that take up to three leases. */
-export const slowHandlers = one('planted: slow handlers', {
+export const slowHandlers = plantedScenario('planted: slow handlers', {
   hot: false,
   settings: () => ({ leaseMs: 500, workMs: 1_200, pauseMs: 800 }),
   before: loseHope,
@@ -33,7 +39,7 @@ export const slowHandlers = one('planted: slow handlers', {
 })
 
 /** A worker that is stopped with outcomes in its hands until another one has them. */
-export const zombie = one('planted: zombie', {
+export const zombie = plantedScenario('planted: zombie', {
   hot: false,
   settings: () => ({ leaseMs: 600 }),
   async strike(round) {
@@ -53,7 +59,7 @@ export const zombie = one('planted: zombie', {
 })
 
 /** Transactions that draw a low number and commit when the workers have gone on. */
-export const lateCommits = one('planted: late commits', {
+export const lateCommits = plantedScenario('planted: late commits', {
   stores: ['postgres', 'mysql', 'mariadb'],
   hot: false,
   before: loseHope,
@@ -67,7 +73,7 @@ export const lateCommits = one('planted: late commits', {
 })
 
 /** Workers that are killed with an effect written and not committed. */
-export const killedBeforeCommit = one('planted: killed before commit', {
+export const killedBeforeCommit = plantedScenario('planted: killed before commit', {
   hot: false,
   settings: () => ({ leaseMs: 600 }),
   strikes: 3,
@@ -79,7 +85,7 @@ export const killedBeforeCommit = one('planted: killed before commit', {
 })
 
 /** A server that takes no writes for three leases while handlers end: their outcomes wait when it comes back. */
-export const outage = one('planted: outage', {
+export const outage = plantedScenario('planted: outage', {
   stores: ['postgres', 'mysql', 'mariadb'],
   hot: false,
   settings: () => ({ leaseMs: 500, workMs: 400 }),
@@ -97,7 +103,7 @@ export const outage = one('planted: outage', {
 
 /** While it is drained nothing changes for so long: what is left is lost. */
 const STILL_MS = 3_000
-/** So many leases were lost that nobody can hope for an end. */
+/** Number of lost leases from which on the round cannot end any more. */
 const MANY_ABORTS = 20
 
 /** A lost event would keep the round for a minute; the final state tells of it sooner. */

@@ -7,12 +7,12 @@ export default {
   seed: 1,
   patches: [
     {
-      file: 'outbox/machinery.js',
-      text: 'if (now < this.#registerAt || this.#routes.isEmpty)',
+      file: 'maintenance/registration.js',
+      text: 'if (now < this.#manualRenewalAt || !hasHandlers)',
       replacement: 'if (now < Number.POSITIVE_INFINITY)',
     },
     {
-      file: 'outbox/machinery.js',
+      file: 'maintenance/registration.js',
       text: 'if (done === 0 && failed === 0 && dead === 0)',
       replacement: 'if (done > -1)',
     },

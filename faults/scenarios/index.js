@@ -6,5 +6,5 @@ import servers from './servers.js'
 
 /** By name: `stores` it applies to (`why` says why not to the others), `strikes` per round, and how it strikes. */
 export const scenarios = Object.fromEntries(
-  [kills, pauses, servers, network, content].flat().map((one) => [one.name, one]),
+  [kills, pauses, servers, network, content].flat().map((scenario) => [scenario.name, scenario]),
 )

@@ -59,7 +59,7 @@ const calm = {
   stores: EVERYWHERE,
   strikes: 1,
   async strike(round) {
-    const committed = () => round.crew.of('producer').flatMap((one) => one.lines()).length > 400
+    const committed = () => round.crew.of('producer').flatMap((producer) => producer.lines()).length > 400
     return (await seen(committed, 5_000, 100)) ? 'nothing was done' : null
   },
 }

@@ -115,7 +115,7 @@ const timeouts = {
     const wentWrong = ({ what, reason, error }) =>
       (what === 'settle-failed' || what === 'rolled-back' || what === 'log') &&
       /time|closed|lost/i.test(reason ?? error)
-    const failures = () => round.crew.members.flatMap((one) => one.lines()).filter(wentWrong).length
+    const failures = () => round.crew.members.flatMap((member) => member.lines()).filter(wentWrong).length
     const found = await seen(failures, 2_000, 50)
     return found ? `${found} statements ran into a timeout` : null
   },
@@ -137,7 +137,7 @@ const deadlocks = {
     }[round.store],
   }),
   async strike(round) {
-    const ready = () => round.crew.of('producer').every((one) => one.isReady)
+    const ready = () => round.crew.of('producer').every((producer) => producer.isReady)
     await seen(ready, 5_000)
     // On a busy machine the two may miss each other.
     for (let attempt = 1; attempt <= 4; attempt++) {
@@ -152,11 +152,11 @@ async function tangled(round) {
   const producers = round.crew.of('producer')
   const keys = round.random.shuffle(['key-0', 'key-1', 'key-2']).slice(0, 2)
   const isConflict = ({ what, point }) => what === 'hit' && point === 'conflict'
-  const conflicts = () => producers.flatMap((one) => one.lines()).filter(isConflict).length
+  const conflicts = () => producers.flatMap((producer) => producer.lines()).filter(isConflict).length
   const before = conflicts()
   const ms = round.random.between(60, 200)
-  for (const [at, one] of producers.entries()) {
-    one.order('tangle', { keys: at === 0 ? keys : [...keys].reverse(), ms })
+  for (const [at, producer] of producers.entries()) {
+    producer.order('tangle', { keys: at === 0 ? keys : [...keys].reverse(), ms })
   }
   return seen(() => conflicts() - before, 2_000, 25)
 }
@@ -174,7 +174,7 @@ const sqliteBusy = {
   async strike(round) {
     const ms = round.random.between(100, 1_600)
     const errors = () =>
-      round.crew.members.flatMap((one) => one.lines()).filter(({ what }) => what === 'busy')
+      round.crew.members.flatMap((member) => member.lines()).filter(({ what }) => what === 'busy')
     let before = 0
     round.journal.write('server', { state: 'locked' })
     await round.database.lockWrites(ms, () => {

@@ -7,11 +7,13 @@ export const EVERYWHERE = [...SERVERS, 'sqlite']
 const ENDINGS = ['end', 'end twice', 'stick']
 export const NO_SERVER = { sqlite: 'a file has no server and no connection over a network' }
 
-/** One of the crew that has begun its work. */
+/** Returns a process of the crew that has begun its work. */
 export async function victimOf(round, roles) {
   const ready = () => {
     const members = roles.flatMap((role) => round.crew.of(role))
-    const able = members.filter((one) => one.isReady && !one.isGone && !one.isDoomed && !one.isLeaving)
+    const able = members.filter(
+      (member) => member.isReady && !member.isGone && !member.isDoomed && !member.isLeaving,
+    )
     return able.length > 0 ? round.random.pick(able) : undefined
   }
   return seen(ready, 5_000)
@@ -54,7 +56,7 @@ async function struck(round, { roles, point, action, ms, after }) {
   member.isArmed = true
   member.order('arm', { armed: { point, action, ms, after } })
   if (await seen(isHit, 4_000)) return member
-  // It may still be reached until the process has heard that it is not to.
+  // The process may still reach the point until it has received the order.
   member.order('arm', { armed: null })
   await seen(() => !member.isArmed || isHit(), 5_000)
   if (isHit()) return member

@@ -6,16 +6,16 @@ import type { StoredEvent } from '../core/stored-event.js'
 import { silentLogger } from '../observe/logger.js'
 import { VirtualClock } from '../testing/virtual-clock.js'
 import { BrokerBus } from './broker-bus.js'
-import { type BusOptions, busSettingsOf, readBusOptions } from './settings.js'
+import { type BusOptions, readBusOptions } from './settings.js'
 
 function world(options: BusOptions = {}) {
   const transport = new PaperTransport()
   const clock = new VirtualClock()
-  const bus = new BrokerBus(transport, busSettingsOf({ logger: silentLogger, clock, ...options }))
+  const bus = new BrokerBus(transport, readBusOptions({ logger: silentLogger, clock, ...options }))
   return { transport, clock, bus }
 }
 
-/** An event as a writer of plain SQL could have stored it. */
+/** An event that a program has stored with plain SQL. */
 function stored(eventId: string, fields: Record<string, unknown>): EventEnvelope {
   return EventEnvelope.fromStored({
     ...{ eventId, eventType: 'order.placed', aggregateType: 'order', aggregateId: null, tenantId: null },
@@ -27,8 +27,8 @@ function stored(eventId: string, fields: Record<string, unknown>): EventEnvelope
 
 const event = (eventId: string) => EventEnvelope.create({ eventType: 'order.placed', eventId })
 
-describe('publishing to a broker', () => {
-  it('tells for each event what became of it', async () => {
+describe('BrokerBus', () => {
+  it('answers send with a result per event', async () => {
     const { transport, bus } = world()
     const refusal = new Error('too large')
     transport.answer = ({ id }) => (id === 'b' ? refusal : null)
@@ -38,14 +38,14 @@ describe('publishing to a broker', () => {
     expect(failed).toMatchObject({ code: 'NOT_CONFIRMED', eventIds: ['b'], errors: [refusal] })
   })
 
-  it('takes an error that it knows for the broker to be down', async () => {
+  it('answers with BrokerUnavailableError for an error that isUnavailable recognizes', async () => {
     const { transport, bus } = world()
     transport.answer = () => new Error('connection lost')
     const [answer] = await bus.send([event('a')])
     expect(answer).toBeInstanceOf(BrokerUnavailableError)
   })
 
-  it('lets the broker decide about an error that nobody knows', async () => {
+  it('calls check to decide whether an unknown error is an outage', async () => {
     const { transport, bus } = world()
     transport.answer = () => new Error('something')
     expect((await bus.send([event('a')]))[0]).not.toBeInstanceOf(BrokerUnavailableError)
@@ -53,7 +53,7 @@ describe('publishing to a broker', () => {
     expect((await bus.send([event('a')]))[0]).toBeInstanceOf(BrokerUnavailableError)
   })
 
-  it('takes a send that rejects for a failure of all', async () => {
+  it('fails all events when Transport.send rejects', async () => {
     const { transport, bus } = world()
     transport.send = async () => {
       throw new Error('connection lost')
@@ -62,7 +62,7 @@ describe('publishing to a broker', () => {
     expect(answers.every((answer) => answer instanceof BrokerUnavailableError)).toBe(true)
   })
 
-  it('fails an event that cannot be converted to a message alone, and sends the others', async () => {
+  it('fails only the event that cannot be converted to a message', async () => {
     const { transport, bus } = world()
     const bad = {
       'a user id that is a number': { metadata: { userId: 5 } },
@@ -83,7 +83,7 @@ describe('publishing to a broker', () => {
     }
   })
 
-  it('asks no broker when no event can be converted', async () => {
+  it('does not call the broker when no event can be converted', async () => {
     const { transport, bus } = world()
     transport.isDown = true
     transport.send = async () => {
@@ -93,7 +93,7 @@ describe('publishing to a broker', () => {
     expect(answers).toEqual([expect.objectContaining({ code: 'INVALID_EVENT' })])
   })
 
-  it('finds the message for which a client fails as a whole, and sends the others once, in order', async () => {
+  it('finds the message that makes a client fail, and sends the others once and in order', async () => {
     const { transport, bus } = world()
     const confirmed: string[] = []
     transport.send = async (messages) => {
@@ -108,7 +108,7 @@ describe('publishing to a broker', () => {
     expect(confirmed).toEqual(ids.filter((id) => id !== 'e13'))
   })
 
-  it('does not send the rest of a batch after an outage that begins while it is sent', async () => {
+  it('does not send the rest of a batch after an outage has started', async () => {
     const { transport, bus } = world()
     const sends: number[] = []
     transport.send = async (messages) => {
@@ -120,7 +120,7 @@ describe('publishing to a broker', () => {
     expect(sends).toEqual([4, 2])
   })
 
-  it('does not wait for a confirm for ever', async () => {
+  it('fails with BrokerUnavailableError when no confirmation arrives in time', async () => {
     const { transport, clock, bus } = world({ confirmTimeoutMs: 500 })
     transport.send = () => new Promise(() => {})
     const sending = bus.send([event('a')])
@@ -129,7 +129,7 @@ describe('publishing to a broker', () => {
     expect(clock.timerCount).toBe(0)
   })
 
-  it('sends nothing more of a heap when the broker is gone', async () => {
+  it('stops sending further chunks after an outage', async () => {
     const { transport, bus } = world()
     transport.answer = () => new Error('connection lost')
     const answers = await bus.send(Array.from({ length: 2_500 }, (_, n) => event(`e${n}`)))
@@ -137,7 +137,7 @@ describe('publishing to a broker', () => {
     expect(transport.sent.length).toBe(1_000)
   })
 
-  it('refuses settings that make no sense', () => {
+  it('rejects invalid settings', () => {
     const bad: [object, RegExp][] = [
       [{ groop: 'a' }, /a bus has no such setting\. Did you mean group\?/],
       [{ group: 'a b' }, /group/],
@@ -151,7 +151,7 @@ describe('publishing to a broker', () => {
       [{ confirmTimeoutMs: Number.NaN }, /confirmTimeoutMs/],
     ]
     for (const [options, message] of bad)
-      expect(() => busSettingsOf(readBusOptions(options, [])), String(message)).toThrow(message)
+      expect(() => readBusOptions(options), String(message)).toThrow(message)
   })
 
   it('rejects a start while the broker is down, and can start later', async () => {
@@ -165,7 +165,7 @@ describe('publishing to a broker', () => {
   })
 
   it('subscribes to none of several types if one of them is refused', () => {
-    const bus = new BrokerBus(new PaperTransport(), busSettingsOf({ group: 'work' }))
+    const bus = new BrokerBus(new PaperTransport(), readBusOptions({ group: 'work' }, []))
     const handler = { name: 'work', handle: () => {} }
     for (const types of [
       ['a', 'a'],
@@ -177,7 +177,7 @@ describe('publishing to a broker', () => {
     bus.subscribeAll(['a', 'b'], handler)
   })
 
-  it('can be stopped while its start hangs', async () => {
+  it('can be stopped while its start is pending', async () => {
     const { transport, clock, bus } = world({ group: 'billing' })
     bus.subscribe('*', { name: 'work', handle: () => {} })
     transport.consume = () => new Promise(() => {})

@@ -1,5 +1,12 @@
 import { currentEvent } from '../ambient.js'
-import type { ConfirmingPublisher, EventBus, EventHandler, PublishOptions } from '../bus.js'
+import type {
+  ConfirmingPublisher,
+  EventBus,
+  EventHandler,
+  OutgoingMessage,
+  PublishOptions,
+  Transport,
+} from '../bus.js'
 import { EventCatalog } from '../core/catalog.js'
 import { atMost, type Timer } from '../core/clock.js'
 import type { EventDefinition } from '../core/define-event.js'
@@ -15,20 +22,20 @@ import type { EventId } from '../core/event-id.js'
 import { redactDriverErrors } from '../core/redact.js'
 import { isA } from '../core/unknown.js'
 import { traced, tracedEvent, withTrace } from '../observe/tracing.js'
+import { type ReadPublishOptions, readPublishOptions } from '../publish-options.js'
 import { Consumer } from './consumer.js'
 import { messageOf } from './message.js'
-import { type ReadPublishOptions, readPublishOptions } from './publish-options.js'
 import type { BusSettings } from './settings.js'
 import { checkTypes, Subscriptions, type TypeOrDefinition } from './subscriptions.js'
-import type { OutgoingMessage, Transport } from './transport.js'
 
+/** Maximum number of messages per call of `Transport.send`. */
 const CHUNK = 1_000
-/** A broker that does not answer must not keep the process from ending. */
-const FAREWELL_MS = 2_000
+/** Maximum time in milliseconds that a stop waits for the broker. */
+const STOP_MS = 2_000
 
 /**
- * A bus on a broker. What `publish` has resolved for, the broker has confirmed; a handler's message is acknowledged only
- * after the handler succeeded, so that every message is handled at least once, or ends among the dead letters.
+ * A bus on a broker. `publish` resolves after the broker has confirmed the event. A message is acknowledged after its handlers
+ * have succeeded, so every message is either handled at least once or dead-lettered.
  */
 export class BrokerBus implements EventBus, ConfirmingPublisher, AsyncDisposable {
   readonly #transport: Transport
@@ -37,7 +44,7 @@ export class BrokerBus implements EventBus, ConfirmingPublisher, AsyncDisposable
   readonly #subscriptions: Subscriptions
   #consumer: Consumer | null = null
   #isSubscribed = false
-  /** Each ends a start that is under way. */
+  /** Functions that reject a pending start. */
   readonly #aborts = new Set<(reason: Error) => void>()
   #changing: Promise<void> = Promise.resolve()
 
@@ -48,13 +55,16 @@ export class BrokerBus implements EventBus, ConfirmingPublisher, AsyncDisposable
     this.#subscriptions = new Subscriptions(this.#catalog, { keepsProgress: true })
   }
 
-  /** Rejects with NotConfirmedError when the broker has not confirmed it in time. */
+  /** Rejects with NotConfirmedError if the broker does not confirm the event in time. */
   async publish(event: PublishableEvent, options?: PublishOptions): Promise<EventId> {
     const [id] = await this.publishAll([event], options)
     return id as EventId
   }
 
-  /** Pipelined, in this order. One that is not acceptable, and none is sent; after that each one is for itself. */
+  /**
+   * Sends the events in order, without waiting for one confirmation before the next event. If one event is invalid, no event is
+   * sent. If the broker does not confirm some events, the others are published all the same.
+   */
   async publishAll(events: readonly PublishableEvent[], options?: PublishOptions): Promise<EventId[]> {
     refuseOptions(readPublishOptions(options))
     const parent = currentEvent()
@@ -82,7 +92,7 @@ export class BrokerBus implements EventBus, ConfirmingPublisher, AsyncDisposable
   async send(events: readonly EventEnvelope[]): Promise<readonly (unknown | null)[]> {
     const answers: (unknown | null)[] = []
     for (let from = 0; from < events.length; from += CHUNK) {
-      // After a failure the rest would overtake what comes again.
+      // After an outage the remaining events would overtake the failed ones, which are sent again later.
       const [failed] = answers.filter((answer) => isA(answer, BrokerUnavailableError))
       const chunk = events.slice(from, from + CHUNK)
       answers.push(...(failed ? chunk.map(() => failed) : await this.#sendChunk(chunk)))
@@ -91,10 +101,10 @@ export class BrokerBus implements EventBus, ConfirmingPublisher, AsyncDisposable
   }
 
   async check(): Promise<void> {
-    await this.#inTime(this.#transport.check(), 'does not answer')
+    await this.#limited(this.#transport.check(), 'does not answer')
   }
 
-  /** Before `start`. The name says who failed in logs and dead letters, and keeps the marks of an inbox apart. */
+  /** Subscribes a handler. Call it before `start`. The handler's name appears in logs, dead letters and the marks of an inbox. */
   subscribe<T>(type: string | EventDefinition<T>, handler: EventHandler<T>): void {
     this.subscribeAll([type as TypeOrDefinition], handler as EventHandler)
   }
@@ -111,7 +121,7 @@ export class BrokerBus implements EventBus, ConfirmingPublisher, AsyncDisposable
     this.#subscriptions.add(checkTypes(types), handler)
   }
 
-  /** Starts consuming what is subscribed to. Safe to call twice; rejects when the broker cannot be used. */
+  /** Starts to consume the subscribed types. Rejects if the broker cannot be used. Safe to call twice. */
   start(): Promise<void> {
     this.#isSubscribed = true
     let abort = (_reason: Error) => {}
@@ -120,7 +130,7 @@ export class BrokerBus implements EventBus, ConfirmingPublisher, AsyncDisposable
     })
     stopped.catch(() => {})
     this.#aborts.add(abort)
-    return this.#inTurn(async () => {
+    return this.#serialized(async () => {
       try {
         await this.#start(stopped)
       } finally {
@@ -145,27 +155,27 @@ export class BrokerBus implements EventBus, ConfirmingPublisher, AsyncDisposable
       await Promise.race([starting, stopped])
       this.#consumer = consumer
     } catch (error) {
-      // It may succeed after all when nobody waits for it any more.
+      // The pending start may still succeed, and its consumer must not stay open.
       void starting.then(() => consumer.stop()).catch(() => {})
       throw error
     }
   }
 
-  /** Takes no more messages, waits for handlers under way, gives the rest back. The client stays open. Safe to call twice. */
+  /** Stops the delivery, waits for running handlers and releases the other messages. The client stays open. Safe to call twice. */
   stop(): Promise<void> {
-    // A start that is under way has a moment to end by itself.
+    // A pending start has STOP_MS to end by itself.
     const late = this.#settings.clock.setTimer(() => {
       const reason = new AftercommitError('STOPPED', 'The bus was stopped while it was starting.')
       for (const abort of this.#aborts) abort(reason)
-    }, FAREWELL_MS)
-    return this.#inTurn(async () => {
+    }, STOP_MS)
+    return this.#serialized(async () => {
       late.cancel()
       await this.#consumer?.stop()
       this.#consumer = null
       this.#isSubscribed = false
       await atMost(
         this.#settings.clock,
-        FAREWELL_MS,
+        STOP_MS,
         this.#transport.close().catch(() => {}),
       )
     })
@@ -175,13 +185,13 @@ export class BrokerBus implements EventBus, ConfirmingPublisher, AsyncDisposable
     return this.stop()
   }
 
-  #inTurn(change: () => Promise<void>): Promise<void> {
-    const turn = this.#changing.then(change)
-    this.#changing = turn.catch(() => {})
-    return turn
+  #serialized(change: () => Promise<void>): Promise<void> {
+    const changed = this.#changing.then(change)
+    this.#changing = changed.catch(() => {})
+    return changed
   }
 
-  /** An event that cannot be converted to a message fails alone; the others are sent. */
+  /** If an event cannot be converted to a message, only this event fails. */
   async #sendChunk(events: readonly EventEnvelope[]): Promise<readonly (unknown | null)[]> {
     const answers: (unknown | null)[] = []
     const messages: OutgoingMessage[] = []
@@ -209,16 +219,16 @@ export class BrokerBus implements EventBus, ConfirmingPublisher, AsyncDisposable
     let answers: readonly (unknown | null)[]
     let isRejected = false
     try {
-      answers = await this.#inTime(this.#transport.send(messages), 'has not confirmed in time')
+      answers = await this.#limited(this.#transport.send(messages), 'has not confirmed in time')
     } catch (error) {
       answers = messages.map(() => error)
       isRejected = true
     }
     const thrown = [...new Set(answers.filter((answer) => answer !== null))]
-    // Some clients put the whole command into their errors, and so the payload.
+    // The errors of some clients contain the command, and with it the payload.
     const errors = redactDriverErrors(thrown, events)
     const isDown = await this.#isDown(errors)
-    // The error does not say which message is the reason.
+    // The error does not name the message that caused it, so smaller parts are sent.
     if (isRejected && !isDown && messages.length > 1) return this.#sendHalves(messages, events)
     return answers.map((answer) => {
       if (answer === null) return null
@@ -234,17 +244,17 @@ export class BrokerBus implements EventBus, ConfirmingPublisher, AsyncDisposable
     const middle = Math.ceil(messages.length / 2)
     const answers = await this.#sendMessages(messages.slice(0, middle), events)
     const rest = messages.slice(middle)
-    // After an outage the rest would overtake what comes again.
+    // After an outage the remaining messages would overtake the failed ones, which are sent again later.
     const down = answers.find((answer) => isA(answer, BrokerUnavailableError))
     return [...answers, ...(down ? rest.map(() => down) : await this.#sendMessages(rest, events))]
   }
 
-  /** An error that nobody knows is the message's fault when the broker works. */
+  /** Returns whether the errors mean an outage. For unknown errors, `check` decides: if it succeeds, the message is the cause. */
   async #isDown(errors: readonly unknown[]): Promise<boolean> {
     if (errors.length === 0) return false
-    const isKnown = (error: unknown) =>
+    const isOutage = (error: unknown) =>
       isA(error, BrokerUnavailableError) || this.#transport.isUnavailable(error)
-    if (errors.some(isKnown)) return true
+    if (errors.some(isOutage)) return true
     return this.check().then(
       () => false,
       () => true,
@@ -260,7 +270,7 @@ export class BrokerBus implements EventBus, ConfirmingPublisher, AsyncDisposable
     )
   }
 
-  async #inTime<T>(answer: Promise<T>, otherwise: string): Promise<T> {
+  async #limited<T>(answer: Promise<T>, otherwise: string): Promise<T> {
     const { clock, confirmTimeoutMs } = this.#settings
     let timer: Timer | undefined
     const over = new Promise<never>((_, reject) => {
@@ -280,7 +290,7 @@ function refuseOptions(options: ReadPublishOptions): void {
     if (options[name] === undefined) continue
     throw new AftercommitError(
       'UNSUPPORTED',
-      `A broker cannot do ${name}. Publish through an outbox, and relay it to the broker.`,
+      `Buses on a broker do not support ${name}. Publish the event with an outbox, and relay it to the broker.`,
     )
   }
 }

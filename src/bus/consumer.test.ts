@@ -13,7 +13,7 @@ import { HOSTILE_VALUES } from '../testing/hostile-values.js'
 import { VirtualClock } from '../testing/virtual-clock.js'
 import { BrokerBus } from './broker-bus.js'
 import { messageOf } from './message.js'
-import { type BusOptions, busSettingsOf } from './settings.js'
+import { type BusOptions, readBusOptions } from './settings.js'
 
 const OPTIONS: BusOptions = {
   group: 'billing',
@@ -24,7 +24,7 @@ const OPTIONS: BusOptions = {
 async function world(handle: (event: EventEnvelope) => unknown, options: BusOptions = {}) {
   const transport = new PaperTransport()
   const clock = new VirtualClock()
-  const bus = new BrokerBus(transport, busSettingsOf({ ...OPTIONS, clock, ...options }))
+  const bus = new BrokerBus(transport, readBusOptions({ ...OPTIONS, clock, ...options }))
   const calls: string[] = []
   bus.subscribe('*', {
     name: 'work',
@@ -34,10 +34,10 @@ async function world(handle: (event: EventEnvelope) => unknown, options: BusOpti
     },
   })
   await bus.start()
-  const deliver = (init: Partial<EnvelopeInit> = {}, deliveries = 1) =>
+  const deliver = (init: Partial<EnvelopeInit> = {}, deliveryCount = 1) =>
     transport.deliver(
       messageOf(EventEnvelope.create({ eventType: 'order.placed', ...init }), undefined),
-      deliveries,
+      deliveryCount,
     )
   return { transport, clock, bus, calls, deliver }
 }
@@ -49,8 +49,8 @@ async function stopped(bus: BrokerBus, clock: VirtualClock): Promise<void> {
   expect(clock.timerCount).toBe(0)
 }
 
-describe('the log of a consumer', () => {
-  it('has a line for each call, with all fields, and one error for each message that is given up', async () => {
+describe('log of a consumer', () => {
+  it('logs one line per handler call and one error per dead-lettered message', async () => {
     const logger = recordingLogger()
     const { deliver, bus, clock } = await world(
       ({ eventId }) => {
@@ -72,7 +72,7 @@ describe('the log of a consumer', () => {
       { level: 'warn', message: 'handler failed', fields: { ...call, event_id: 'bad', ...failed } },
       {
         level: 'error',
-        message: 'a message goes to the dead letters',
+        message: 'handlers failed permanently, dead-lettering the message',
         fields: { ...event, event_id: 'bad', ...dead },
       },
     ])
@@ -80,7 +80,7 @@ describe('the log of a consumer', () => {
   })
 })
 
-describe('the stop of a consumer', () => {
+describe('stop of a consumer', () => {
   it('logs one warning per handler that still runs after the drain timeout, and releases the messages', async () => {
     const logger = recordingLogger()
     const run = gate()
@@ -104,7 +104,7 @@ describe('the stop of a consumer', () => {
   })
 })
 
-describe('a consumer whose hooks are hostile', () => {
+describe('consumer with hostile hooks', () => {
   const manners: Record<string, (make: () => unknown) => () => unknown> = {
     throws: (make) => () => {
       throw make()
@@ -114,9 +114,9 @@ describe('a consumer whose hooks are hostile', () => {
   }
   it.each(Object.entries(manners))('handles all messages when a hook %s any value', async (_, manner) => {
     const unhandled: unknown[] = []
-    const noteUnhandled = (reason: unknown) => void unhandled.push(reason)
-    process.on('unhandledRejection', noteUnhandled)
-    onTestFinished(() => void process.off('unhandledRejection', noteUnhandled))
+    const recordUnhandled = (reason: unknown) => void unhandled.push(reason)
+    process.on('unhandledRejection', recordUnhandled)
+    onTestFinished(() => void process.off('unhandledRejection', recordUnhandled))
     for (const [name, make] of Object.entries(HOSTILE_VALUES)) {
       const act = manner(make)
       const seen = new Set<string>()
@@ -144,8 +144,8 @@ describe('a consumer whose hooks are hostile', () => {
   })
 })
 
-describe('a consumer', () => {
-  it('acknowledges in one call what was done while another call was under way', async () => {
+describe('consumer', () => {
+  it('acknowledges messages that finish during an ack call together in the next call', async () => {
     const slow = gate()
     const { transport, deliver, bus, clock } = await world(() => {})
     transport.onAck = () => slow.opened
@@ -160,7 +160,7 @@ describe('a consumer', () => {
     await stopped(bus, clock)
   })
 
-  it('tries again after a while, counts, and buries at the end', async () => {
+  it('retries a failed message after the delay of its policy, and dead-letters it after the last attempt', async () => {
     const { transport, deliver, calls, clock, bus } = await world(() => {
       throw new Error('no')
     })
@@ -173,15 +173,33 @@ describe('a consumer', () => {
     expect(calls.length).toBe(2)
     await clock.advance(1_000)
     expect(calls.length).toBe(3)
-    expect(transport.buried).toEqual([
-      { message, burial: { group: 'billing', handlers: ['work'], attempts: 3, error: 'work: Error: no' } },
+    expect(transport.deadLettered).toEqual([
+      { message, reason: { group: 'billing', handlers: ['work'], attempts: 3, error: 'work: Error: no' } },
     ])
     expect(transport.acked).toEqual([])
     await stopped(bus, clock)
     expect(transport.released).toEqual([])
   })
 
-  it('waits as long as a handler asks for', async () => {
+  it.each([-1, Number.NaN, Number.POSITIVE_INFINITY])(
+    'retries after 60 seconds when the policy returns %s',
+    async (delayMs) => {
+      const { deliver, calls, clock, bus } = await world(
+        () => {
+          throw new Error('no')
+        },
+        { retry: { maxAttempts: 3, policy: { delayMs: () => delayMs } } },
+      )
+      deliver()
+      await clock.advance(59_999)
+      expect(calls.length).toBe(1)
+      await clock.advance(1)
+      expect(calls.length).toBe(2)
+      await stopped(bus, clock)
+    },
+  )
+
+  it('waits as long as RetryAfter asks for, and counts no attempt', async () => {
     let isReady = false
     const { transport, deliver, clock, bus } = await world(() => {
       if (!isReady) throw new RetryAfter(5_000)
@@ -195,26 +213,26 @@ describe('a consumer', () => {
     await stopped(bus, clock)
   })
 
-  it('does not begin what it has lost, and does not answer it', async () => {
+  it('neither starts nor settles a message whose lease was lost', async () => {
     const finish = gate()
     const { transport, deliver, calls, clock, bus } = await world(() => finish.opened, { concurrency: 1 })
     const first = deliver({ eventId: 'a' })
     const second = deliver({ eventId: 'b' })
     await turns(20)
-    transport.consuming?.onLost([first, second])
+    transport.consuming?.onLeaseLost([first, second])
     finish.open()
     await turns(20)
     expect(calls).toEqual(['a'])
     await stopped(bus, clock)
-    expect([transport.acked, transport.released, transport.buried]).toEqual([[], [], []])
+    expect([transport.acked, transport.released, transport.deadLettered]).toEqual([[], [], []])
   })
 
-  it('does not run beside itself what comes again, nor again what has succeeded by then', async () => {
+  it('waits for the running handler of a redelivered message, and does not call the handler again if it succeeds', async () => {
     const finish = gate()
     const { transport, deliver, calls, clock, bus } = await world(() => finish.opened)
     const first = deliver({ eventId: 'a' })
     await turns(20)
-    transport.consuming?.onLost([first])
+    transport.consuming?.onLeaseLost([first])
     const again = deliver({ eventId: 'a' }, 2)
     await turns(20)
     expect(calls).toEqual(['a'])
@@ -225,13 +243,13 @@ describe('a consumer', () => {
     await stopped(bus, clock)
   })
 
-  it('buries unread what the broker has handed out too often', async () => {
+  it('dead-letters a message with too many deliveries without calling its handler', async () => {
     const { transport, deliver, calls, clock, bus } = await world(() => {})
     deliver({}, 14)
     await turns(20)
     expect(calls).toEqual([])
-    expect(transport.buried).toMatchObject([
-      { burial: { handlers: [], error: expect.stringContaining('14 times') } },
+    expect(transport.deadLettered).toMatchObject([
+      { reason: { handlers: [], error: expect.stringContaining('14 times') } },
     ])
     deliver({}, 13)
     await clock.advance(100)
@@ -239,7 +257,7 @@ describe('a consumer', () => {
     await stopped(bus, clock)
   })
 
-  it('buries the one that kills its consumers, and none of those that were held beside it', async () => {
+  it('dead-letters the message that crashes its consumers, and no message that was delivered with it', async () => {
     const random = randomOf(7)
     vi.spyOn(Math, 'random').mockImplementation(() => random.below(1_000_000) / 1_000_000)
     onTestFinished(() => void vi.restoreAllMocks())
@@ -247,7 +265,7 @@ describe('a consumer', () => {
       EventEnvelope.create({ eventType: 'a', eventId: `e${n}` }),
     )
     let left = all
-    const buried: string[] = []
+    const deadLettered: string[] = []
     for (let life = 1; life <= 14 && left.length > 0; life++) {
       const died = gate()
       const never = gate()
@@ -263,19 +281,19 @@ describe('a consumer', () => {
       )
       const ackedIds = new Set<string>()
       transport.ack = async (messages) => {
-        // What a process says after its death is not heard.
+        // A dead process cannot acknowledge messages.
         if (!isDead) for (const { attributes } of messages) ackedIds.add(String(attributes.id))
       }
-      for (const one of left) transport.deliver(messageOf(one, undefined), life)
+      for (const event of left) transport.deliver(messageOf(event, undefined), life)
       await Promise.race([died.opened, clock.advance(60_000)])
-      buried.push(...transport.buried.map(({ message }) => String(message.attributes.id)))
-      left = left.filter(({ eventId }) => !ackedIds.has(eventId) && !buried.includes(eventId))
+      deadLettered.push(...transport.deadLettered.map(({ message }) => String(message.attributes.id)))
+      left = left.filter(({ eventId }) => !ackedIds.has(eventId) && !deadLettered.includes(eventId))
     }
-    expect(buried).toEqual(['e0'])
+    expect(deadLettered).toEqual(['e0'])
     expect(left).toEqual([])
   })
 
-  it('handles events of the same id from different sources', async () => {
+  it('handles events with the same id from different sources', async () => {
     const finish = gate()
     const { transport, calls, clock, bus } = await world(() => finish.opened)
     const event = EventEnvelope.create({ eventType: 'a', eventId: '1' })
@@ -288,7 +306,7 @@ describe('a consumer', () => {
     expect(transport.acked.flat().length).toBe(4)
   })
 
-  it('writes no more of an error than `redact` lets through', async () => {
+  it('writes only redacted errors to dead letters and logs', async () => {
     const log = recordingLogger()
     const { transport, deliver, clock, bus } = await world(
       () => {
@@ -298,14 +316,14 @@ describe('a consumer', () => {
     )
     deliver()
     await clock.advance(10_000)
-    expect(transport.buried[0]?.burial.error).toBe('work: Error: card #### refused')
+    expect(transport.deadLettered[0]?.reason.error).toBe('work: Error: card #### refused')
     expect(JSON.stringify(log.lines)).not.toContain('4111')
     await stopped(bus, clock)
   })
 
-  it('leaves no wait for a burial behind', async () => {
+  it('leaves no timer behind when a stop interrupts the retries of deadLetter', async () => {
     const { transport, deliver, clock, bus } = await world(() => {})
-    transport.onBury = async () => {
+    transport.onDeadLetter = async () => {
       throw new Error('down')
     }
     deliver({}, 99)
@@ -313,34 +331,34 @@ describe('a consumer', () => {
     await stopped(bus, clock)
   })
 
-  it('insists on the burial while the broker cannot do it', async () => {
+  it('repeats deadLetter until the broker accepts it', async () => {
     const { transport, deliver, clock, bus } = await world(() => {}, {})
     let isDown = true
-    transport.onBury = async () => {
+    transport.onDeadLetter = async () => {
       if (isDown) throw new Error('down')
     }
     deliver({}, 99)
     await clock.advance(60_000)
-    expect(transport.buried).toEqual([])
+    expect(transport.deadLettered).toEqual([])
     isDown = false
     await clock.advance(5_000)
-    expect(transport.buried.length).toBe(1)
+    expect(transport.deadLettered.length).toBe(1)
     await stopped(bus, clock)
   })
 
-  it('buries what its definition cannot read, at once', async () => {
+  it('dead-letters a message at once when its definition cannot decode it', async () => {
     const Numbered = defineEvent('numbered', { schema: z.number() })
     const { transport, deliver, calls, clock, bus } = await world(() => {}, { events: [Numbered] })
     deliver({ eventType: 'numbered', payload: 'secret' })
     deliver({ eventType: 'numbered', payload: 5 })
     await turns(20)
     expect(calls.length).toBe(1)
-    expect(transport.buried).toMatchObject([{ burial: { handlers: [], attempts: 0 } }])
-    expect(JSON.stringify(transport.buried.map((one) => one.burial))).not.toContain('secret')
+    expect(transport.deadLettered).toMatchObject([{ reason: { handlers: [], attempts: 0 } }])
+    expect(JSON.stringify(transport.deadLettered.map(({ reason }) => reason))).not.toContain('secret')
     await stopped(bus, clock)
   })
 
-  it('says three times per takeover what it still works on', async () => {
+  it('extends the leases of unsettled messages three times per takeoverMs', async () => {
     const finish = gate()
     const { transport, deliver, clock, bus } = await world(() => finish.opened, { takeoverMs: 3_000 })
     const message = deliver()
@@ -356,7 +374,7 @@ describe('a consumer', () => {
   it('stops extending the acknowledgement deadline of messages of types without a handler', async () => {
     const transport = new PaperTransport()
     const clock = new VirtualClock()
-    const bus = new BrokerBus(transport, busSettingsOf({ ...OPTIONS, clock, takeoverMs: 3_000 }))
+    const bus = new BrokerBus(transport, readBusOptions({ ...OPTIONS, clock, takeoverMs: 3_000 }))
     const finish = gate()
     bus.subscribe('order.placed', { name: 'work', handle: () => finish.opened })
     await bus.start()
@@ -389,14 +407,14 @@ describe('a consumer', () => {
     deliver({}, 99)
     deliver()
     await clock.advance(10_000)
-    expect(transport.buried).toHaveLength(3)
+    expect(transport.deadLettered).toHaveLength(3)
     transport.extended.length = 0
     await clock.advance(10_000)
     expect(transport.extended).toEqual([])
     await stopped(bus, clock)
   })
 
-  it('gives back on a stop what waits, and what does not end in time', async () => {
+  it('releases waiting messages and messages with a slow handler at a stop', async () => {
     const never = gate()
     const { transport, deliver, calls, clock, bus } = await world(() => never.opened, {
       concurrency: 1,
@@ -416,7 +434,7 @@ describe('a consumer', () => {
     expect(transport.acked).toEqual([])
   })
 
-  it('gives back on a stop what had no turn, also when the one before it ends in time', async () => {
+  it('releases messages that were not started at a stop, even if a running handler ends in time', async () => {
     const finish = gate()
     const { transport, deliver, calls, clock, bus } = await world(() => finish.opened, { concurrency: 1 })
     const messages = [deliver({ eventId: 'a' }), deliver({ eventId: 'b' }), deliver({ orderingKey: 'k' })]
@@ -432,18 +450,18 @@ describe('a consumer', () => {
   })
 
   it.each([
-    ['takes what comes before it is ready', false, ['early']],
-    ['does not begin what it has lost before it was ready', true, []],
+    ['handles messages that arrive before consume has resolved', false, ['early']],
+    ['does not start messages whose lease was lost before consume has resolved', true, []],
   ])('%s', async (_title, isLost, expected) => {
     const transport = new PaperTransport()
     const consume = transport.consume.bind(transport)
     transport.consume = async (options) => {
       const consumption = await consume(options)
       const message = transport.deliver(messageOf(EventEnvelope.create({ eventType: 'early' }), undefined))
-      if (isLost) options.onLost([message])
+      if (isLost) options.onLeaseLost([message])
       return consumption
     }
-    const bus = new BrokerBus(transport, busSettingsOf(OPTIONS))
+    const bus = new BrokerBus(transport, readBusOptions(OPTIONS))
     const seen: string[] = []
     bus.subscribe('*', { name: 'work', handle: (event) => void seen.push(event.eventType) })
     await bus.start()

@@ -1,21 +1,21 @@
 import { captureContext, runHandling } from '../ambient.js'
-import type { EventHandler } from '../bus.js'
+import type { Consumption, EventHandler, IncomingMessage, Transport } from '../bus.js'
 import type { RetryPolicy } from '../core/backoff.js'
 import type { EventCatalog } from '../core/catalog.js'
 import { atMost, type Clock, type Timer } from '../core/clock.js'
 import { EventEnvelope } from '../core/envelope.js'
-import { RetryAfter, Unrecoverable } from '../core/errors.js'
 import { redactDriverError, redactError } from '../core/redact.js'
+import { decideRetry } from '../core/retry-decision.js'
 import { sanitizeText } from '../core/text.js'
-import { ignoreRejection, isA } from '../core/unknown.js'
 import { errorFields, type Logger, type Redact } from '../observe/logger.js'
 import { type Tracer, traced, tracedEvent } from '../observe/tracing.js'
-import { Answers } from './answers.js'
-import { Held, Lanes, Places } from './held.js'
+import { ConsumerLog } from './consumer-log.js'
+import { KeyChains } from './key-chains.js'
 import { eventOf } from './message.js'
-import { Notes } from './notes.js'
+import { MessageSettler } from './message-settler.js'
 import type { Subscriptions } from './subscriptions.js'
-import type { Consumption, IncomingMessage, Transport } from './transport.js'
+import { UnackedMessage } from './unacked-message.js'
+import { WorkerSlots } from './worker-slots.js'
 
 export interface ConsumerOptions {
   readonly group: string
@@ -34,84 +34,85 @@ export interface ConsumerOptions {
   readonly tracer: Tracer | undefined
 }
 
-interface Failure {
+interface HandlerFailure {
   readonly handler: string
   readonly error: unknown
 }
 
-/** So long each step of a stop may take. */
-const FAREWELL_MS = 2_000
+/** Maximum duration of each step of a stop that waits for the broker. */
+const STOP_STEP_MS = 2_000
 
-/** Beyond those that run some wait here: for their turn, and behind an event of their key that is tried again. */
-const AHEAD = 16
+/** Unacknowledged messages per worker slot. Waiting messages keep the slots busy while a message of their key is retried. */
+const UNACKED_PER_SLOT = 16
 
 /**
- * Takes the messages of a group and runs their handlers: one after the other within an ordering key, the others side by
- * side. A message is acknowledged when all its handlers have succeeded; one that fails is tried again here, after a
- * while, and only the handlers that have not succeeded. After `maxAttempts` it goes to the dead letters.
+ * Receives the messages of a group and runs their handlers. Messages with the same ordering key are handled sequentially.
+ * Other messages are handled concurrently. A message is acknowledged when all its handlers have succeeded. A failed message is
+ * retried in this consumer, and only with the handlers that have not succeeded. After `maxAttempts` failed attempts the message
+ * is dead-lettered.
  */
 export class Consumer {
   readonly #options: ConsumerOptions
   readonly #inOwnContext = captureContext()
-  readonly #notes: Notes
-  readonly #places: Places
-  readonly #lanes = new Lanes()
-  readonly #held = new Set<Held>()
-  readonly #byMessage = new WeakMap<IncomingMessage, Held>()
+  readonly #log: ConsumerLog
+  readonly #slots: WorkerSlots
+  readonly #chains = new KeyChains()
+  readonly #unacked = new Set<UnackedMessage>()
+  readonly #byMessage = new WeakMap<IncomingMessage, UnackedMessage>()
   readonly #backoffs = new Set<{ readonly timer: Timer; end(): void }>()
   #consumption: Consumption | null = null
-  #answers: Answers | null = null
-  /** Messages that come while `consume` has not resolved. */
+  #settler: MessageSettler | null = null
+  /** Messages that were delivered before `consume` resolved. Null afterwards. */
   #early: IncomingMessage[] | null = []
   #isStopping = false
 
   constructor(options: ConsumerOptions) {
     this.#options = options
-    this.#notes = new Notes(options)
-    this.#places = new Places(options.concurrency, options.clock)
+    this.#log = new ConsumerLog(options)
+    this.#slots = new WorkerSlots(options.concurrency, options.clock)
   }
 
   async start(): Promise<void> {
-    const { transport, group, subscriptions, concurrency, takeoverMs } = this.#options
+    const { transport, group, subscriptions, concurrency, takeoverMs, clock } = this.#options
+    const onError = (error: unknown) => this.#logError(error)
     this.#consumption = await transport.consume({
       group,
       types: subscriptions.routes(),
-      maxUnanswered: concurrency * AHEAD,
+      maxUnacked: concurrency * UNACKED_PER_SLOT,
       takeoverMs,
-      onMessage: (message) => this.#inOwnContext(() => this.#take(message)),
-      onLost: (messages) => this.#lose(messages),
-      onProblem: (error) => this.#problem(error),
+      onMessage: (message) => this.#inOwnContext(() => this.#receive(message)),
+      onLeaseLost: (messages) => this.#loseLeases(messages),
+      onError,
     })
-    const options = { ...this.#options, onProblem: (error: unknown) => this.#problem(error) }
-    this.#answers = new Answers(options, this.#consumption, this.#held)
+    this.#settler = new MessageSettler({ clock, takeoverMs, onError }, this.#consumption, this.#unacked)
     const early = this.#early ?? []
     this.#early = null
-    for (const message of early) this.#inOwnContext(() => this.#take(message))
+    for (const message of early) this.#inOwnContext(() => this.#receive(message))
   }
 
-  /** Nothing new; handlers under way have `drainTimeoutMs`, then everything that is left is given back. */
+  /** Stops the delivery, waits up to `drainTimeoutMs` for running handlers, then releases all remaining messages. */
   async stop(): Promise<void> {
     const { clock, drainTimeoutMs } = this.#options
     this.#isStopping = true
-    await this.#inTime(this.#consumption?.pause())
+    await this.#limited(this.#consumption?.stopDelivery())
     for (const backoff of [...this.#backoffs]) backoff.end()
-    await atMost(clock, drainTimeoutMs, Promise.all([...this.#held].map((held) => held.ended)))
-    for (const held of this.#held)
-      if (held.running) this.#notes.abandoned(held.event, held.running, held.attempts + 1)
-    await this.#inTime(this.#answers?.release([...this.#held]))
-    await this.#inTime(this.#answers?.flush())
-    this.#answers?.close()
-    await this.#inTime(this.#consumption?.close())
+    await atMost(clock, drainTimeoutMs, Promise.all([...this.#unacked].map(({ ended }) => ended)))
+    for (const { running, event, attempts } of this.#unacked)
+      if (running) this.#log.stillRunning(event, running, attempts + 1)
+    await this.#limited(this.#settler?.release([...this.#unacked]))
+    await this.#limited(this.#settler?.flush())
+    this.#settler?.close()
+    await this.#limited(this.#consumption?.close())
   }
 
-  /** Never rejects: a broker that does not answer must not keep the process from ending. */
-  async #inTime(step: Promise<void> | undefined): Promise<void> {
+  /** Never rejects, and waits at most STOP_STEP_MS: a silent broker must not keep the process alive. */
+  async #limited(step: Promise<void> | undefined): Promise<void> {
     const { clock, logger } = this.#options
-    const done = step?.catch((error) => logger.warn(errorFields(error), 'the broker was left in a hurry'))
-    await atMost(clock, FAREWELL_MS, done ?? Promise.resolve())
+    const done = step?.catch((error) => logger.warn(errorFields(error), 'stop step failed at the broker'))
+    await atMost(clock, STOP_STEP_MS, done ?? Promise.resolve())
   }
 
-  #take(message: IncomingMessage): void {
+  #receive(message: IncomingMessage): void {
     if (this.#early) {
       this.#early.push(message)
       return
@@ -123,150 +124,137 @@ export class Consumer {
       const decode = catalog.decoderFor(raw.eventType)
       const event = decode ? raw.withDecoder(decode) : raw
       if (handlers.length > 0) event.decodePayload()
-      this.#hold(new Held(message, event, handlers))
+      this.#accept(new UnackedMessage(message, event, handlers))
     } catch (error) {
-      this.#unreadable(message, error)
+      this.#rejectUnreadable(message, error)
     }
   }
 
-  #hold(held: Held): void {
-    this.#remember(held)
-    if (held.handlers.length > 0) this.#lanes.enter(held, () => this.#handle(held))
+  #accept(unacked: UnackedMessage): void {
+    this.#track(unacked)
+    if (unacked.handlers.length > 0) this.#chains.append(unacked, () => this.#handle(unacked))
     else {
-      // The stream has more types than this group is interested in.
-      this.#held.delete(held)
-      this.#answers?.ack(held)
+      // Brokers that do not filter deliver types that this group has not subscribed to.
+      this.#unacked.delete(unacked)
+      this.#settler?.ack(unacked)
     }
   }
 
-  #remember(held: Held): void {
-    this.#held.add(held)
-    this.#byMessage.set(held.message, held)
+  #track(unacked: UnackedMessage): void {
+    this.#unacked.add(unacked)
+    this.#byMessage.set(unacked.message, unacked)
   }
 
-  #unreadable(message: IncomingMessage, error: unknown): void {
-    this.#notes.unreadable(error)
-    const held = new Held(message, UNREAD, [])
-    this.#remember(held)
-    held.ended = this.#bury(held, [], this.#textOf(error)).then(() => void this.#held.delete(held))
+  #rejectUnreadable(message: IncomingMessage, error: unknown): void {
+    this.#log.unreadable(error)
+    const unacked = new UnackedMessage(message, UNREADABLE, [])
+    this.#track(unacked)
+    const deadLettered = this.#deadLetter(unacked, [], this.#textOf(error))
+    unacked.ended = deadLettered.then(() => void this.#unacked.delete(unacked))
   }
 
-  /** Never rejects: after an unexpected error the message goes back to the broker, which delivers it again. */
-  async #handle(held: Held): Promise<void> {
+  /** Never rejects. After an unexpected error the message is released, and the broker delivers it again. */
+  async #handle(unacked: UnackedMessage): Promise<void> {
     try {
-      await this.#finish(held)
+      await this.#handleUntilSettled(unacked)
     } catch (error) {
-      this.#notes.unexpected(held.event, error)
-      this.#held.delete(held)
-      await this.#answers?.release([held])
+      this.#log.unexpected(unacked.event, error)
+      this.#unacked.delete(unacked)
+      await this.#settler?.release([unacked])
     }
   }
 
-  async #finish(held: Held): Promise<void> {
-    const { maxAttempts, maxDeliveries } = this.#options
-    if (held.message.deliveries > maxDeliveries) {
-      this.#notes.killing(held.event)
-      await this.#bury(
-        held,
-        [],
-        `It was handed out ${held.message.deliveries} times: its consumers do not survive it.`,
-      )
+  async #handleUntilSettled(unacked: UnackedMessage): Promise<void> {
+    const { deliveryCount } = unacked.message
+    if (deliveryCount > this.#options.maxDeliveries) {
+      this.#log.consumersCrashed(unacked.event)
+      const error = `The message was delivered ${deliveryCount} times, and its consumers crashed or lost it each time.`
+      await this.#deadLetter(unacked, [], error)
     }
-    while (!this.#isOver(held)) {
-      const failures = await this.#try(held)
-      if (failures.length === 0) break
-      const isHopeless = failures.some(({ error }) => isA(error, Unrecoverable))
-      if (held.attempts >= maxAttempts || isHopeless) {
-        await this.#giveUp(held, failures)
+    while (!this.#isOver(unacked)) {
+      const failures = await this.#attempt(unacked)
+      const decision = this.#decide(unacked, failures)
+      unacked.attempts = decision.attempts
+      if (decision.action === 'release') break
+      if (decision.action === 'deadLetter') {
+        await this.#deadLetterFailed(unacked, failures)
         break
       }
-      await this.#backoff(this.#delayOf(held, failures))
+      await this.#backoff(decision.delayMs)
     }
-    // What a stop leaves unanswered is given back together.
-    if (held.isAnswered || held.isLost) this.#held.delete(held)
+    // `stop()` releases the messages that are not settled, all in one call.
+    if (unacked.isSettled || unacked.isLeaseLost) this.#unacked.delete(unacked)
   }
 
-  /** Given back while stopping: by whoever stops, in one call. */
-  #isOver(held: Held): boolean {
-    return held.isLost || held.isAnswered || this.#isStopping
+  #decide({ attempts }: UnackedMessage, failures: readonly HandlerFailure[]) {
+    const { retryPolicy: policy, maxAttempts } = this.#options
+    const calls = failures.map(({ error }) => ({ error, policy, maxAttempts }))
+    return decideRetry({ attempts, failures: calls, isComplete: true })
   }
 
-  async #try(held: Held): Promise<readonly Failure[]> {
-    const { deliveries } = held.message
-    await (deliveries > this.#options.maxAttempts ? this.#places.enterAlone() : this.#places.enter())
+  /** Whether the consumer must not work on the message any more. */
+  #isOver(unacked: UnackedMessage): boolean {
+    return unacked.isLeaseLost || unacked.isSettled || this.#isStopping
+  }
+
+  async #attempt(unacked: UnackedMessage): Promise<readonly HandlerFailure[]> {
+    const isCrashSuspect = unacked.message.deliveryCount > this.#options.maxAttempts
+    await (isCrashSuspect ? this.#slots.acquireAll() : this.#slots.acquire())
     try {
-      if (this.#isOver(held)) return []
-      const failures = await this.#callAll(held)
-      if (failures.length === 0) this.#answers?.ack(held)
-      else if (failures.some(({ error }) => !isA(error, RetryAfter))) held.attempts++
+      if (this.#isOver(unacked)) return []
+      const failures = await this.#callAll(unacked)
+      if (failures.length === 0) this.#settler?.ack(unacked)
       return failures
     } finally {
-      this.#places.leave()
+      this.#slots.release()
     }
   }
 
-  /** In the order of registration; what one throws does not stop the others. */
-  async #callAll(held: Held): Promise<readonly Failure[]> {
-    const failures: Failure[] = []
-    for (const handler of held.handlers) {
-      if (held.succeeded.has(handler.name)) continue
-      const call = this.#notes.calling(held.event, handler.name, held.attempts + 1)
-      held.running = handler.name
+  /** Calls the handlers in the order of registration. A failed handler does not prevent the calls of the others. */
+  async #callAll(unacked: UnackedMessage): Promise<readonly HandlerFailure[]> {
+    const failures: HandlerFailure[] = []
+    for (const handler of unacked.handlers) {
+      if (unacked.succeeded.has(handler.name)) continue
+      const call = this.#log.startCall(unacked.event, handler.name, unacked.attempts + 1)
+      unacked.running = handler.name
       try {
-        await this.#call(held, handler)
-        held.succeeded.add(handler.name)
+        await this.#call(unacked, handler)
+        unacked.succeeded.add(handler.name)
         call.succeeded()
       } catch (error) {
         failures.push({ handler: handler.name, error })
         call.failed(error)
       }
-      held.running = null
+      unacked.running = null
     }
     return failures
   }
 
-  #call(held: Held, handler: EventHandler): unknown {
+  #call({ event, attempts }: UnackedMessage, handler: EventHandler): unknown {
     const { tracer, redact, group, transport } = this.#options
-    const context = this.#notes.contextOf(held.event, handler.name, held.attempts + 1)
-    const call = () => runHandling(held.event, (event) => handler.handle(event), context)
+    const attempt = attempts + 1
+    const context = this.#log.contextOf(event, handler.name, attempt)
+    const call = () => runHandling(event, (handled) => handler.handle(handled), context)
     if (tracer === undefined) return call()
-    const about = { handler: handler.name, attempt: held.attempts + 1, group, broker: transport.broker }
-    const plan = { operation: 'process', events: [tracedEvent(held.event)], ...about } as const
+    const about = { handler: handler.name, attempt, group, broker: transport.broker }
+    const plan = { operation: 'process', events: [tracedEvent(event)], ...about } as const
     return traced(tracer, plan, { redact }, call)
   }
 
-  async #giveUp(held: Held, failures: readonly Failure[]): Promise<void> {
-    const error = failures.map((one) => `${one.handler}: ${this.#textOf(one.error)}`).join('\n')
-    this.#notes.gaveUp(held.event, held.attempts, error)
-    await this.#bury(
-      held,
-      failures.map(({ handler }) => handler),
-      error,
-    )
+  async #deadLetterFailed(unacked: UnackedMessage, failures: readonly HandlerFailure[]): Promise<void> {
+    const text = failures.map(({ handler, error }) => `${handler}: ${this.#textOf(error)}`).join('\n')
+    this.#log.handlersFailed(unacked.event, unacked.attempts, text)
+    const handlers = failures.map(({ handler }) => handler)
+    await this.#deadLetter(unacked, handlers, text)
   }
 
-  async #bury(held: Held, handlers: readonly string[], error: string): Promise<void> {
+  async #deadLetter(unacked: UnackedMessage, handlers: readonly string[], error: string): Promise<void> {
     const { group } = this.#options
-    const burial = { group, handlers, attempts: held.attempts, error: sanitizeText(error, 4_000) }
-    await this.#answers?.bury(held, burial, () => this.#isOver(held))
+    const reason = { group, handlers, attempts: unacked.attempts, error: sanitizeText(error, 4_000) }
+    await this.#settler?.deadLetter(unacked, reason, () => this.#isOver(unacked))
   }
 
-  /** A policy that throws or answers nonsense must not lose the message. */
-  #delayOf(held: Held, failures: readonly Failure[]): number {
-    const { retryPolicy } = this.#options
-    try {
-      const delays = failures.map(({ error }): unknown =>
-        isA(error, RetryAfter) ? error.delayMs : retryPolicy.delayMs(Math.max(1, held.attempts), error),
-      )
-      delays.forEach(ignoreRejection)
-      const longest = Math.max(0, ...(delays as number[]))
-      return Number.isFinite(longest) ? longest : LONGEST_BACKOFF_MS
-    } catch {
-      return LONGEST_BACKOFF_MS
-    }
-  }
-
-  /** Ends at once when the bus stops. */
+  /** Ends early when the bus stops. */
   #backoff(delayMs: number): Promise<void> {
     if (this.#isStopping) return Promise.resolve()
     return new Promise((resolve) => {
@@ -280,11 +268,11 @@ export class Consumer {
     })
   }
 
-  #lose(messages: Iterable<IncomingMessage>): void {
+  #loseLeases(messages: Iterable<IncomingMessage>): void {
     for (const message of messages) {
-      this.#early = this.#early?.filter((one) => one !== message) ?? null
-      const held = this.#byMessage.get(message)
-      if (held) held.isLost = true
+      this.#early = this.#early?.filter((early) => early !== message) ?? null
+      const unacked = this.#byMessage.get(message)
+      if (unacked) unacked.isLeaseLost = true
     }
   }
 
@@ -293,13 +281,12 @@ export class Consumer {
     return `${name}: ${message}`
   }
 
-  #problem(error: unknown): void {
+  #logError(error: unknown): void {
     const { logger, transport } = this.#options
     if (this.#isStopping) return
-    logger.warn(errorFields(redactDriverError(error)), `${transport.broker}: trying again`)
+    logger.warn(errorFields(redactDriverError(error)), `${transport.broker}: operation failed, will retry`)
   }
 }
 
-const LONGEST_BACKOFF_MS = 60_000
-/** Stands for the event of a message that holds none. */
-const UNREAD = EventEnvelope.create({ eventType: 'unreadable' })
+/** Placeholder for the event of a message that cannot be read. */
+const UNREADABLE = EventEnvelope.create({ eventType: 'unreadable' })

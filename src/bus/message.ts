@@ -1,15 +1,15 @@
+import type { IncomingMessage, OutgoingMessage } from '../bus.js'
 import { contentTypeOf, fromAttributes, toTextAttributes } from '../core/cloud-event.js'
 import { binaryContent } from '../core/cloud-event-binary.js'
 import type { EventEnvelope } from '../core/envelope.js'
 import { InvalidEventError } from '../core/errors.js'
-import type { IncomingMessage, OutgoingMessage } from './transport.js'
 
 /** The latest time that a Date can hold, in milliseconds since 1970. */
 const LATEST_MS = 8.64e15
 
 /**
- * Converts an event to a message. Throws InvalidEventError for a stored time that is no date, and for a stored value that
- * is not text: the clients of brokers would fail for all messages that are sent together with it.
+ * Converts an event to a message. Throws InvalidEventError if the stored time is not a valid date or a stored value is not text,
+ * because the clients of some brokers would then fail for all messages of the batch.
  */
 export function messageOf(event: EventEnvelope, source: string | undefined): OutgoingMessage {
   const text = event.payloadText
@@ -31,12 +31,12 @@ export function messageOf(event: EventEnvelope, source: string | undefined): Out
   }
 }
 
-/** The same bytes, not a copy. */
+/** Returns a Buffer that shares the memory of the bytes. */
 export function bufferOf(bytes: Uint8Array): Buffer {
   return Buffer.isBuffer(bytes) ? bytes : Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
 }
 
-/** Checks everything, since anybody can write to a broker; throws InvalidEventError and the like. */
+/** Converts a message to an event. Validates every field, because other programs write to the broker. Throws InvalidEventError and other errors. */
 export function eventOf({ attributes, contentType, body }: IncomingMessage): EventEnvelope {
   return fromAttributes(attributes, binaryContent(contentType, body))
 }

@@ -18,14 +18,14 @@ interface Subscription {
 const USAGE = "subscribe(OrderPlaced, { name: 'send-invoice', handle })"
 const NONE: readonly EventHandler[] = []
 
-/** Handlers by the types and patterns that they were subscribed with, in the order of registration. */
+/** The subscribed handlers by type and pattern, in the order of registration. */
 export class Subscriptions {
   readonly #catalog: EventCatalog
   readonly #keepsProgress: boolean
   readonly #all: Subscription[] = []
   readonly #found = new Map<string, readonly EventHandler[]>()
 
-  /** `keepsProgress`: the names of handlers say which of them have succeeded, so an event may reach a name only once. */
+  /** `keepsProgress` states that succeeded handlers are remembered by name, so an event must reach each name only once. */
   constructor(catalog: EventCatalog, { keepsProgress }: { readonly keepsProgress: boolean }) {
     this.#catalog = catalog
     this.#keepsProgress = keepsProgress
@@ -54,7 +54,7 @@ export class Subscriptions {
     if (!found) {
       found = this.#all.filter(({ route }) => covers(route, eventType)).map(({ handler }) => handler)
       if (found.length === 0) found = NONE
-      // Types come from outside: their number has no bound.
+      // Other programs choose the types of messages, so the number of types is unbounded.
       if (this.#found.size > 10_000) this.#found.clear()
       this.#found.set(eventType, found)
     }

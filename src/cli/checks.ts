@@ -30,7 +30,7 @@ export function checkNode(version = process.versions.node): Finding {
 
 type Environment = Readonly<Record<string, string | undefined>>
 
-/** Values that are refused, names that nobody knows, and settings that work against each other. */
+/** Reports environment variables with invalid values or unknown names, and settings that contradict each other. */
 export function checkSettings(env: Environment = process.env): readonly Finding[] {
   const check = 'settings'
   const given = Object.keys(env).filter((name) => name.startsWith('OUTBOX_') && env[name]?.trim())
@@ -96,7 +96,7 @@ export function checkUrl(values: { readonly database: string | undefined }): Fin
   const check = 'url'
   const { OUTBOX_DB_URL, DATABASE_URL } = process.env
   const given = Object.entries({ '--database': values.database, OUTBOX_DB_URL, DATABASE_URL })
-  const [name, url] = given.find(([, one]) => one) ?? []
+  const [name, url] = given.find(([, value]) => value) ?? []
   if (!name || !url) {
     const advice = 'Give --database URL, or set OUTBOX_DB_URL or DATABASE_URL.'
     return { check, level: 'problem', says: 'No database is named.', advice }
@@ -136,7 +136,7 @@ function checkFile(url: string, source: string): Finding {
 }
 
 function placeOf(url: string): string | null {
-  // What follows a # is no part of the place, and what is before it may be the half of a password.
+  // The part before a `#` may be half of a password.
   if (url.includes('#')) return null
   try {
     const { protocol, host, pathname } = new URL(url)

@@ -6,7 +6,7 @@ import { complaintOf } from './complaint.js'
 import { UsageError } from './errors.js'
 import type { Terminal } from './terminal.js'
 import { useUrl } from './url-parts.js'
-import { milliseconds, wholeNumber } from './values.js'
+import { durationOption, integerOption } from './values.js'
 
 const seen: unknown[] = []
 const command = defineCommand({
@@ -68,14 +68,16 @@ describe('values', () => {
     ['30min', 1_800_000],
     ['45 s', 45_000],
     ['0d', 0],
-  ])('%s is %d ms', (text, ms) => expect(milliseconds('age', text)).toBe(ms))
+  ])('%s is %d ms', (text, ms) => expect(durationOption('age', text)).toBe(ms))
 
   it.each(['7', 'd', '-1d', '1.5h', '1w', '', '9'.repeat(12)])('%j is no time', (text) => {
-    expect(() => milliseconds('age', text)).toThrow('--age must be')
+    expect(() => durationOption('age', text)).toThrow('--age must be')
   })
 
   it.each(['0', '11', '-1', '1e1', '', 'x', '0x5'])('%j is no number from 1 to 10', (text) => {
-    expect(() => wholeNumber('limit', text, 1, 10)).toThrow('--limit must be a whole number from 1 to 10.')
+    expect(() => integerOption('limit', text, { min: 1, max: 10 })).toThrow(
+      '--limit must be a whole number from 1 to 10.',
+    )
   })
 })
 

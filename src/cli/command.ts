@@ -4,13 +4,14 @@ import { describeError } from '../core/unknown.js'
 import { UsageError } from './errors.js'
 import type { Terminal } from './terminal.js'
 import { withoutUrl } from './url-parts.js'
+import { wrap, wrapBehind } from './wrap.js'
 
-/** One option of a command, as it is parsed and as the help shows it. */
+/** Option of a command, for the parser and for the help. */
 export interface Option {
   readonly type: 'string' | 'boolean'
   readonly short?: string
   readonly default?: string
-  /** What stands for the value in the help: `URL`, `N`. */
+  /** Placeholder for the value in the help: `URL`, `N`. */
   readonly value?: string
   readonly help: string
 }
@@ -25,35 +26,35 @@ type ValueOf<O extends Option> = O extends { readonly type: 'boolean' }
 
 export type Values<O extends Options> = { readonly [Name in keyof O]: ValueOf<O[Name]> }
 
-/** What a command gets to work with. */
+/** Arguments and tools of one run of a command. */
 export interface Call<O extends Options> {
   readonly values: Values<O>
-  /** What was given without an option: as many as `takes` allows. */
+  /** Arguments that belong to no option. Their number is limited by `takes`. */
   readonly given: readonly string[]
   readonly terminal: Terminal
   /** Aborted by SIGINT and SIGTERM, so that the command can end in order. A second one ends the process at once. */
   readonly signal: AbortSignal
 }
 
-/** One thing that can be done from a shell. */
+/** Subcommand of `aftercommit`. */
 export interface Command {
   readonly summary: string
   readonly isService: boolean
   help(name: string): string
-  /** Resolves with the exit code. What it throws is one line on standard error. */
+  /** Resolves with the exit code. An error that it throws is printed as one line on standard error. */
   run(args: readonly string[], io: Pick<Call<Options>, 'terminal' | 'signal'>): Promise<number>
 }
 
 export interface CommandPlan<O extends Options> {
   readonly summary: string
-  /** Names of what is given without an option: `['ID']`. Default none. */
+  /** Names of the arguments that belong to no option: `['ID']`. Default none. */
   readonly takes?: readonly string[]
-  /** What the help says in their place: `(ID | --dead)`. Default: each of them may be left out. */
+  /** Text in the help for these arguments: `(ID | --dead)`. By default the help shows them as optional. */
   readonly usage?: string
   readonly options: O
-  /** It runs until a signal ends it. */
+  /** Whether the command runs until a signal ends it. */
   readonly isService?: boolean
-  /** More that the help says, in whole sentences. */
+  /** Further text of the help, in whole sentences. */
   readonly notes?: string
   readonly examples?: readonly string[]
   run(call: Call<O>): Promise<number>
@@ -96,7 +97,7 @@ function isUnknownOption(error: unknown): boolean {
   return error instanceof TypeError && 'code' in error && error.code === 'ERR_PARSE_ARGS_UNKNOWN_OPTION'
 }
 
-/** A value that is missing, or one too many: Node says which, and not where to look. */
+/** Turns Node's error about a missing or surplus value into a usage error that refers to the help. */
 function refused(error: unknown): UsageError {
   return new UsageError(`${describeError(error).message.replace(/\.?$/, '.')} See --help.`)
 }
@@ -121,8 +122,9 @@ function helpOf(name: string, plan: CommandPlan<Options>) {
   const flags = Object.entries(options).map(([flag, option]) => [flagOf(flag, option), helpLine(option)])
   const width = Math.max(...flags.map(([flag]) => String(flag).length))
   if (flags.length > 0) lines.push('')
-  for (const [flag, help] of flags) lines.push(...columns(`  ${String(flag).padEnd(width)}  `, String(help)))
-  if (notes) lines.push('', ...columns('', notes))
+  for (const [flag, help] of flags)
+    lines.push(...wrapBehind(`  ${String(flag).padEnd(width)}  `, String(help), WIDTH))
+  if (notes) lines.push('', ...wrap(notes, WIDTH))
   if (examples) lines.push('', 'Examples:', ...examples.map((example) => `  ${example}`))
   return `${lines.join('\n')}\n`
 }
@@ -133,18 +135,4 @@ function flagOf(flag: string, { short, value }: Option): string {
 
 function helpLine({ help, default: preset }: Option): string {
   return preset === undefined ? help : `${help}; default ${preset}`
-}
-
-/** Words in lines of the same width, the first after `head` and the others below it. */
-function columns(head: string, text: string): string[] {
-  const lines: string[] = []
-  let line = head
-  for (const word of text.split(/\s+/)) {
-    if (line.length > head.length && line.length + word.length > WIDTH) {
-      lines.push(line.trimEnd())
-      line = ' '.repeat(head.length)
-    }
-    line += `${word} `
-  }
-  return [...lines, line.trimEnd()]
 }

@@ -1,7 +1,7 @@
 import fs from 'node:fs'
 import path from 'node:path'
 import { fileURLToPath } from 'node:url'
-import type { EventStore } from '../store.js'
+import type { OutboxStore } from '../store.js'
 import { mysqlStore } from '../stores/mysql/index.js'
 import { postgresStore } from '../stores/postgres/index.js'
 import { type SqliteDatabase, sqliteStore } from '../stores/sqlite/index.js'
@@ -12,7 +12,7 @@ import { hideUrlParts, useUrl } from './url-parts.js'
 export type Dialect = 'postgres' | 'mysql' | 'sqlite'
 
 export interface Database {
-  readonly store: EventStore<unknown>
+  readonly store: OutboxStore<unknown>
   /** What the database's clock shows: rows are to be compared with nothing else. */
   now(): Promise<Date>
   close(): Promise<void>

@@ -1,4 +1,5 @@
 import { withoutUser } from '../core/redact.js'
+import { instanceOf } from '../diagnosis.js'
 import type { EventRecord } from '../store.js'
 
 /** Of every command that shows events. */
@@ -16,12 +17,6 @@ export interface PayloadKind {
 export function payloadKind({ payloadText, payloadBytes, payloadSize }: EventRecord): PayloadKind {
   if (payloadBytes !== null) return { kind: 'bytes', size: payloadBytes.length }
   return payloadText === null ? { kind: 'left out', size: 0 } : { kind: 'json', size: payloadSize }
-}
-
-/** The instance that a claim's token names. */
-export function instanceOf(token: string): string {
-  const colon = token.lastIndexOf(':')
-  return colon < 0 ? token : token.slice(0, colon)
 }
 
 /** An event as one JSON value. User ids are never in it; payload and headers are when they are asked for. */

@@ -67,7 +67,12 @@ describe('a handlers file', () => {
       false,
     ],
     ['odd.mjs', 'export default () => { throw null }', /odd\.mjs failed: NonError: null/, false],
-    ['pattern.mjs', 'export default (o) => { o.on("a*", "x", () => {}) }', /"a\*" is no valid pattern/, false],
+    [
+      'pattern.mjs',
+      'export default (o) => { o.on("a*", "x", () => {}) }',
+      /"a\*" is no valid pattern/,
+      false,
+    ],
     ['none.mjs', 'export const x = 1', /none\.mjs has no function as its default export/, true],
     ['object.cjs', 'module.exports = { on: 1 }', /object\.cjs has no function/, true],
     ['empty.mjs', 'export default () => {}', /empty\.mjs registered no handler/, true],

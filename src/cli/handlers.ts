@@ -6,7 +6,7 @@ import { describeError, read } from '../core/unknown.js'
 import type { Outbox } from '../outbox.js'
 import { UsageError } from './errors.js'
 
-/** Of the commands that run handlers. */
+/** Option of the commands that run handlers. */
 export const HANDLERS_OPTION = {
   handlers: {
     type: 'string',
@@ -16,12 +16,12 @@ export const HANDLERS_OPTION = {
 } as const
 
 type Register = (outbox: Outbox) => unknown
-/** What the file has opened for itself is closed by this. */
+/** Closes the resources that the handlers file opened. */
 export type Close = () => unknown
 
 const EXAMPLE = 'export default (outbox) => { outbox.on(…) }'
 
-/** Imports the file and lets it register its handlers. Resolves with what is to be called after the stop. */
+/** Imports the file and lets it register its handlers. Resolves with a function to call after the stop. */
 export async function registerHandlers(file: string | undefined, outbox: Outbox): Promise<Close> {
   if (!file) throw new UsageError(`No handlers. Give --handlers FILE, with ${EXAMPLE} in it.`)
   const register = await load(file)
@@ -46,9 +46,9 @@ async function load(file: string): Promise<Register> {
     if (isUnknownExtension(error)) throw cannotLoad(file)
     throw failed(`${file} cannot be loaded; 'node ${file}' shows where it fails`, error)
   }
-  // What a compiler makes of `export default` for CommonJS is one level deeper.
+  // Compilers put the `export default` of a CommonJS file one level deeper.
   const inner = (module.default as { default?: unknown } | undefined)?.default
-  const register = [module.default, inner].find((one) => typeof one === 'function')
+  const register = [module.default, inner].find((candidate) => typeof candidate === 'function')
   if (!register) throw new UsageError(`${file} has no function as its default export. It needs ${EXAMPLE}.`)
   return register as Register
 }

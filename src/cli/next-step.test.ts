@@ -70,6 +70,12 @@ const CASES: readonly [
     'instance abc has it; if that dies, another one takes it when the lease ends in 12 s',
   ],
   [
+    'leased alone, because its former owner vanished',
+    { lockedBy: 'abc:7:solo', lockedUntil: at(12) },
+    {},
+    'instance abc has it; if that dies, another one takes it when the lease ends in 12 s',
+  ],
+  [
     'lost',
     { lockedBy: 'abc:7', lockedUntil: at(-1) },
     {},

@@ -1,5 +1,5 @@
+import { instanceOf } from '../diagnosis.js'
 import type { EventRecord, SeenInstance, TypeFilter } from '../store.js'
-import { instanceOf } from './event-view.js'
 import { duration } from './text.js'
 
 export interface Circumstances {
@@ -12,7 +12,7 @@ export interface Circumstances {
 /** An instance that has not been seen for so long is gone, whatever its poll interval. */
 const GONE_MS = 120_000
 
-/** What will become of an event, in one sentence. */
+/** Describes in one sentence what happens to an event next. */
 export function nextStep(record: EventRecord, circumstances: Circumstances): string {
   const { status, eventId, doneAt } = record
   if (status === 'DONE') return `nothing: it is done${doneAt ? `, since ${doneAt.toISOString()}` : ''}`
@@ -36,9 +36,9 @@ function waitStep(record: EventRecord, { now, paused, instances }: Circumstances
   if (paused.includes(eventType)) return `waits, since its type is paused: aftercommit resume ${eventType}`
   const wait = availableAt.getTime() - now.getTime()
   if (wait > 0) return `waits for its ${status === 'RETRY' ? 'retry' : 'time'} in ${duration(wait)}`
-  const handlers = instances.filter((one) => accepts(one.accept, record))
-  if (!handlers.some((one) => isAlive(one, now))) {
-    const seen = Math.max(...handlers.map((one) => one.lastSeenAt.getTime()))
+  const handlers = instances.filter((instance) => accepts(instance.accept, record))
+  if (!handlers.some((instance) => isAlive(instance, now))) {
+    const seen = Math.max(...handlers.map((instance) => instance.lastSeenAt.getTime()))
     const last =
       handlers.length > 0 ? `, the last one was seen ${duration(Math.max(0, now.getTime() - seen))} ago` : ''
     return `waits for a process that handles ${eventType}: none is running${last}`

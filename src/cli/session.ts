@@ -1,7 +1,7 @@
 import os from 'node:os'
 import { AftercommitError, StoreNotMigratedError } from '../core/errors.js'
 import { jsonLogger, type Logger, withFields } from '../observe/logger.js'
-import type { EventStore } from '../store.js'
+import type { OutboxStore } from '../store.js'
 import type { Call, Options } from './command.js'
 import { complaintOf } from './complaint.js'
 import { type Chosen, type Database, type Opening, openDatabase } from './database.js'
@@ -52,7 +52,7 @@ export async function withDatabase<T>(
 }
 
 /** Each database has its own words for a table that is not there. */
-async function explain(store: EventStore<unknown>, error: unknown): Promise<never> {
+async function explain(store: OutboxStore<unknown>, error: unknown): Promise<never> {
   if (error instanceof AftercommitError) throw error
   const missing = await store.pendingMigrations().catch(() => [])
   if (missing.some(({ version }) => version === 1)) throw new StoreNotMigratedError()

@@ -1,7 +1,7 @@
 import { escapeUnprintable as safe } from '../core/text.js'
 
 export { duration } from '../core/duration.js'
-/** Text from a database or a user, with what could move a terminal's cursor made visible. */
+/** Escapes control characters in text from a database or a user, so that it cannot control the terminal. */
 export { safe }
 
 const NARROW = /^[ -~\u00a0-\u02ff]*$/
@@ -9,7 +9,7 @@ const NO_CELL = /[\p{Mn}\p{Me}\p{Cf}]/u
 const TWO_CELLS =
   /[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6]|\p{Emoji_Presentation}|[\u{20000}-\u{3fffd}]/u
 
-/** How many cells of a terminal it takes, near enough: wide characters take two, combining ones none. */
+/** Estimates the width of text in terminal cells. Wide characters take two cells, and combining characters take none. */
 export function widthOf(text: string): number {
   if (NARROW.test(text)) return text.length
   let width = 0
@@ -17,7 +17,7 @@ export function widthOf(text: string): number {
   return width
 }
 
-/** At most `width` cells; an ellipsis tells that there were more. */
+/** Cuts text to `width` cells. Text that was cut ends with an ellipsis. */
 export function cut(text: string, width: number): string {
   // Texts may be megabytes long, and no cell is worth that many characters.
   const start = text.length > 10 * width + 100 ? text.slice(0, 10 * width + 100) : text
@@ -40,15 +40,15 @@ function pad(text: string, width: number, right: boolean): string {
 export interface Column<Row> {
   readonly title: string
   readonly right?: boolean
-  /** Cut when the terminal is too narrow; the widest of them first. */
+  /** Whether the column is cut if the terminal is too narrow. The widest column is cut first. */
   readonly flexible?: boolean
   cell(row: Row): string
 }
 
-/** A flexible column is not made narrower than this. */
+/** Least width of a flexible column. */
 const LEAST = 8
 
-/** Lines of equal columns, the titles first. Cells may not hold styles: they are given by the line. */
+/** Returns the lines of a table, titles first. Cells must not contain styles, because styles apply to whole lines. */
 export function table<Row>(
   columns: readonly Column<Row>[],
   rows: readonly Row[],
@@ -70,9 +70,9 @@ export function table<Row>(
   return [lineOf(columns.map(({ title }) => title)), ...cells.map(lineOf)]
 }
 
-/** Takes what is too much from the widest flexible column, again and again. */
+/** Narrows the widest flexible column, step by step, until the table fits. */
 function squeeze(widths: number[], isFlexible: readonly boolean[], room: number): void {
-  let surplus = widths.reduce((sum, one) => sum + one, 0) - room
+  let surplus = widths.reduce((sum, width) => sum + width, 0) - room
   while (surplus > 0) {
     const order = widths.map((_, at) => at).filter((at) => isFlexible[at] && (widths[at] as number) > LEAST)
     order.sort((a, b) => (widths[b] as number) - (widths[a] as number))

@@ -1,22 +1,32 @@
+import {
+  integerProblem,
+  type NumberLimits,
+  parseDecimal,
+  parseDuration,
+  parseInteger,
+} from '../core/number-settings.js'
 import { UsageError } from './errors.js'
 
-/** The number that an option was given. */
-export function wholeNumber(option: string, text: string, least: number, most: number): number {
-  const value = /^\d{1,16}$/.test(text) ? Number(text) : Number.NaN
-  if (value >= least && value <= most) return value
-  throw new UsageError(`--${option} must be a whole number from ${least} to ${most}.`)
+/** Returns the whole number that an option was given. */
+export function integerOption(option: string, text: string, limits: NumberLimits): number {
+  const value = parseInteger(text)
+  const problem = integerProblem(value, limits)
+  if (problem !== null) throw new UsageError(`--${option} ${problem}.`)
+  return value
 }
 
-const UNITS: Readonly<Record<string, number>> = {
-  s: 1_000,
-  min: 60_000,
-  h: 3_600_000,
-  d: 86_400_000,
+/** Returns the duration that an option was given, such as `7d` or `45s`, in milliseconds. */
+export function durationOption(option: string, text: string): number {
+  const ms = parseDuration(text)
+  if (Number.isNaN(ms)) {
+    throw new UsageError(`--${option} must be a number with its unit: 7d, 12h, 30min or 45s.`)
+  }
+  return ms
 }
 
-/** `7d`, `12h`, `30min`, `45s` in milliseconds. */
-export function milliseconds(option: string, text: string): number {
-  const [, count, unit = ''] = /^(\d{1,9})(s|min|h|d)$/.exec(text.replaceAll(' ', '')) ?? []
-  if (count !== undefined) return Number(count) * (UNITS[unit] as number)
-  throw new UsageError(`--${option} must be a number with its unit: 7d, 12h, 30min or 45s.`)
+/** Returns the number of seconds that an option was given, in milliseconds. Fractions are valid. */
+export function secondsOption(option: string, text: string, min: number, max: number): number {
+  const seconds = parseDecimal(text)
+  if (seconds >= min && seconds <= max) return Math.round(seconds * 1_000)
+  throw new UsageError(`--${option} must be a number of seconds, from ${min} to ${max}.`)
 }

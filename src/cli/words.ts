@@ -8,19 +8,6 @@ export function counted(count: number, what: string): string {
   return `${count.toLocaleString('en-US')} ${what}${count === 1 ? '' : 's'}`
 }
 
-/** Lines of at most that width, broken between words; a longer word has a line of its own. */
-export function wrap(text: string, width: number): string[] {
-  const lines: string[] = []
-  let line = ''
-  for (const word of text.split(/\s+/)) {
-    if (line !== '' && line.length + 1 + word.length > width) {
-      lines.push(line)
-      line = word
-    } else line = line === '' ? word : `${line} ${word}`
-  }
-  return [...lines, line]
-}
-
 /** Describes an error of a driver or a server, without the user, the password and the parameters of the URL. */
 export function reportOf(error: unknown): { name: string; message: string } {
   const { name, message } = describeDriverError(error)

@@ -1,43 +1,44 @@
 import { InvalidSettingError } from './errors.js'
+import { durationSetting } from './number-settings.js'
 
-/** How long to wait before the next attempt. */
+/** Decides how long to wait before the next attempt. */
 export interface RetryPolicy {
-  /** `attempts`: failed attempts so far, at least 1. Gives whole milliseconds, at least 0. */
+  /** Returns whole milliseconds, 0 or more. `attempts` is the number of failed attempts, 1 or more. */
   delayMs(attempts: number, error: unknown): number
-  /** Takes the place of the outbox's own limit, when given. */
+  /** Replaces the limit of the outbox. */
   readonly maxAttempts?: number
 }
 
 const SECOND = 1_000
 const HOUR = 3_600_000
 
-/** min(max, base × 2^(attempts−1)), times a random factor in [0.5, 1.5) that keeps retries from marching in step. */
+/** Waits min(max, base × 2^(attempts−1)), times a random factor in [0.5, 1.5) that spreads simultaneous retries. */
 export function exponentialBackoff(
   baseMs = 200,
   maxMs = 60_000,
   random: () => number = Math.random,
 ): RetryPolicy {
-  checkDelay('baseMs', baseMs)
-  checkDelay('maxMs', maxMs)
-  if (maxMs < baseMs) throw new InvalidSettingError('maxMs', `must not be smaller than baseMs (${baseMs})`)
+  const base = durationSetting('baseMs', baseMs)
+  const max = durationSetting('maxMs', maxMs)
+  if (max < base) throw new InvalidSettingError('maxMs', `must not be smaller than baseMs (${baseMs})`)
   return Object.freeze({
-    delayMs: (attempts: number) => jittered(Math.min(maxMs, baseMs * doubled(attempts)), random),
+    delayMs: (attempts: number) => jittered(Math.min(max, base * doubled(attempts)), random),
   })
 }
 
-/** step × (attempts + 1): with the default, two minutes after the first failure, three after the second. */
+/** Waits step × (attempts + 1). The default waits two minutes after the first failure and three after the second. */
 export function linearBackoff(stepMs = 60_000): RetryPolicy {
-  checkDelay('stepMs', stepMs)
-  return Object.freeze({ delayMs: (attempts: number) => Math.round(stepMs * (atLeastOne(attempts) + 1)) })
+  const step = durationSetting('stepMs', stepMs)
+  return Object.freeze({ delayMs: (attempts: number) => Math.round(step * (atLeastOne(attempts) + 1)) })
 }
 
-/** The same delay every time. */
+/** Waits the same time before every attempt. */
 export function fixedDelay(ms: number): RetryPolicy {
-  checkDelay('ms', ms)
-  return Object.freeze({ delayMs: () => Math.round(ms) })
+  const delayMs = durationSetting('ms', ms)
+  return Object.freeze({ delayMs: () => delayMs })
 }
 
-/** 25 attempts over about three days, for calls to other systems: 1 s, doubling up to 7 hours, with jitter. */
+/** Makes 25 attempts over about three days, for calls to other systems. Waits 1 s, doubled up to 7 hours, with jitter. */
 export function patient(random: () => number = Math.random): RetryPolicy {
   return Object.freeze({ ...exponentialBackoff(SECOND, 7 * HOUR, random), maxAttempts: 25 })
 }
@@ -46,17 +47,11 @@ function jittered(ms: number, random: () => number): number {
   return Math.round(ms * (0.5 + random()))
 }
 
-/** 2^(attempts−1), kept finite so that a base of 0 stays 0. */
+/** Returns 2^(attempts−1), limited to a finite number so that a base of 0 stays 0. */
 function doubled(attempts: number): number {
   return 2 ** Math.min(atLeastOne(attempts) - 1, 1_000)
 }
 
 function atLeastOne(attempts: number): number {
   return attempts >= 1 ? attempts : 1
-}
-
-function checkDelay(setting: string, ms: number): void {
-  if (typeof ms !== 'number' || !Number.isFinite(ms) || ms < 0) {
-    throw new InvalidSettingError(setting, 'must be a finite number of milliseconds, 0 or more')
-  }
 }

@@ -5,9 +5,9 @@ const instance = (handlers: Record<string, string[]>) => ({ handlers })
 
 describe('differingTypes', () => {
   it('finds nothing where all have the same handlers, in whatever order', () => {
-    const one = instance({ 'order.placed': ['mail', 'audit'], other: ['x'] })
-    const two = instance({ 'order.placed': ['audit', 'mail'] })
-    expect(differingTypes([one, two])).toEqual([])
+    const first = instance({ 'order.placed': ['mail', 'audit'], other: ['x'] })
+    const second = instance({ 'order.placed': ['audit', 'mail'] })
+    expect(differingTypes([first, second])).toEqual([])
     expect(differingTypes([])).toEqual([])
   })
 
@@ -16,17 +16,17 @@ describe('differingTypes', () => {
   })
 
   it('names the types for which they differ', () => {
-    const one = instance({ a: ['x', 'y'], b: ['z'] })
-    const two = instance({ a: ['x'], b: ['z'] })
-    expect(differingTypes([one, two])).toEqual(['a'])
+    const first = instance({ a: ['x', 'y'], b: ['z'] })
+    const second = instance({ a: ['x'], b: ['z'] })
+    expect(differingTypes([first, second])).toEqual(['a'])
   })
 
   it('takes patterns into account', () => {
-    const one = instance({ 'order.placed': ['mail'], 'order.*': ['audit'] })
+    const first = instance({ 'order.placed': ['mail'], 'order.*': ['audit'] })
     const same = instance({ 'order.*': ['audit'], 'order.placed': ['mail'] })
-    const two = instance({ 'order.placed': ['mail'] })
-    expect(differingTypes([one, same])).toEqual([])
-    expect(differingTypes([one, two])).toEqual(['order.placed'])
+    const second = instance({ 'order.placed': ['mail'] })
+    expect(differingTypes([first, same])).toEqual([])
+    expect(differingTypes([first, second])).toEqual(['order.placed'])
     expect(differingTypes([instance({ '*': ['a'] }), instance({ '*': ['b'] })])).toEqual(['*'])
   })
 
@@ -34,8 +34,8 @@ describe('differingTypes', () => {
     ['a wider pattern', { 'order.*': ['x'] }, { 'order.paid.*': ['y'] }, 'order.paid.*'],
     ['everything', { '*': ['x'] }, { 'order.*': ['y'] }, 'order.*'],
     ['one aggregate type', { 'order/placed': ['x'] }, { placed: ['y'] }, 'order/placed'],
-  ])('compares a route with %s', (_, one, two, route) => {
-    expect(differingTypes([instance(one), instance(two)])).toEqual([route])
-    expect(differingTypes([instance(one), instance(one)])).toEqual([])
+  ])('compares a route with %s', (_, first, second, route) => {
+    expect(differingTypes([instance(first), instance(second)])).toEqual([route])
+    expect(differingTypes([instance(first), instance(first)])).toEqual([])
   })
 })

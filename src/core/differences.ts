@@ -11,9 +11,9 @@ interface Handling {
  * handlers that the first one did not know, or skip some. Sorted; patterns count as types of their own.
  */
 export function differingTypes(instances: readonly Handling[]): string[] {
-  const types = new Set(instances.flatMap((one) => Object.keys(one.handlers)))
+  const types = new Set(instances.flatMap((instance) => Object.keys(instance.handlers)))
   return [...types]
-    .filter((type) => new Set(instances.map((one) => namesFor(type, one)).filter(Boolean)).size > 1)
+    .filter((type) => new Set(instances.map((instance) => namesFor(type, instance)).filter(Boolean)).size > 1)
     .sort()
 }
 

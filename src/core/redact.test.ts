@@ -455,7 +455,7 @@ describe('an error of a driver', () => {
       [raised('4111').mysql2, new Error('x', { cause: raised('4111').Prisma })],
       'all',
     )
-    for (const one of [error, many]) expect(shown(redactDriverError(one))).not.toContain('4111')
+    for (const thrown of [error, many]) expect(shown(redactDriverError(thrown))).not.toContain('4111')
   })
 
   it('is copied if it cannot be changed', () => {

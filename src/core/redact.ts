@@ -196,7 +196,7 @@ class FieldRedactor {
     if (Array.isArray(inner)) {
       shown.errors = inner
         .slice(0, MAX_INNER_ERRORS)
-        .map((one) => (isError(one) ? this.#value(one, depth) : '[hidden]'))
+        .map((item) => (isError(item) ? this.#value(item, depth) : '[hidden]'))
     }
     const frames = framesOf(error, MAX_FRAMES).map((frame) => this.#errorString(frame))
     return errorWith(shown, [`${name}: ${message}`, ...frames].join('\n'))
@@ -462,7 +462,7 @@ class DriverErrors {
     try {
       return this.#cleanObject(error, depth)
     } catch {
-      // It cannot be read, so nobody can print it either.
+      // An error that cannot be read cannot be printed either.
       return error
     }
   }
@@ -475,8 +475,8 @@ class DriverErrors {
     if (cleanCause !== cause) define(cleaned, 'cause', { value: cleanCause })
     const inner = read(cleaned, 'errors')
     if (!Array.isArray(inner)) return cleaned
-    const cleanInner = inner.slice(0, MAX_DRIVER_ERRORS).map((one) => this.clean(one, depth + 1))
-    if (cleanInner.length < inner.length || cleanInner.some((one, at) => one !== inner[at]))
+    const cleanInner = inner.slice(0, MAX_DRIVER_ERRORS).map((item) => this.clean(item, depth + 1))
+    if (cleanInner.length < inner.length || cleanInner.some((item, at) => item !== inner[at]))
       define(cleaned, 'errors', { value: cleanInner })
     return cleaned
   }

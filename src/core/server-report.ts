@@ -126,7 +126,7 @@ function sqliteText(error: unknown, message: string): string {
   const codes = [CODE.test(code) ? code : '', typeof errcode === 'number' ? `errcode ${errcode}` : '']
   return reportText(
     'the database refused the statement',
-    codes.filter((one) => one !== ''),
+    codes.filter((text) => text !== ''),
   )
 }
 

@@ -3,9 +3,6 @@ import { refusedOptions } from './plain.js'
 import { rejectUnknownKeys } from './reject-unknown-keys.js'
 import { isA, read } from './unknown.js'
 
-/** A hundred years in milliseconds stand for all that is longer: later moments are no dates for a database. */
-const MOST = 3_155_760_000_000
-
 /**
  * Copies an object of settings. Each setting is read only once, so that the value that is checked is the value that is used.
  * Settings that are undefined are left out. Throws InvalidSettingError for names that do not exist, and for anything that
@@ -57,18 +54,11 @@ export function hasMethod(value: unknown, method: string): boolean {
   return typeof read(value, method) === 'function'
 }
 
-/** Undefined is fine; anything else must have these functions. */
-export function needs(setting: string, given: object | undefined, methods: readonly string[]): void {
+/** Throws InvalidSettingError if a setting is given and one of these methods is missing. */
+export function requireMethods(setting: string, given: object | undefined, methods: readonly string[]): void {
   if (given === undefined) return
   for (const method of methods) {
     if (hasMethod(given, method)) continue
     throw new InvalidSettingError(setting, `must have a ${method}() function`)
   }
-}
-
-/** Longer than a hundred years is a hundred years. */
-export function whole(setting: string, given: number | undefined, otherwise: number, least: number): number {
-  const value = given ?? otherwise
-  if (Number.isSafeInteger(value) && value >= least) return Math.min(value, MOST)
-  throw new InvalidSettingError(setting, `must be a whole number, ${least} or more`)
 }

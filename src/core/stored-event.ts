@@ -117,13 +117,13 @@ function checkPayload(row: UncheckedRow, isJson: boolean, eventType: string): vo
   else throw new InvalidEventError('payload', 'it is not text', { eventType })
 }
 
-/** Keeps what is valid and harmless: the outcome is written, logged and counted with it. */
+/** Removes the invalid parts of a row. The outcome of the row is written, logged and counted with the rest. */
 function disarm(row: UncheckedRow): void {
   const { eventId, orderingKey, attempts } = row
   if (typeof eventId !== 'string') row.eventId = `(invalid id of row ${row.seq})`
   row.eventType = isName(row.eventType) ? row.eventType : UNREADABLE
   row.aggregateType = isName(row.aggregateType) ? row.aggregateType : UNREADABLE
-  // Whatever it is, the row may stand in front of others with the same key.
+  // The key stays even if it is invalid, because rows with the same key may wait behind this row.
   row.orderingKey = typeof orderingKey === 'string' ? orderingKey : null
   row.aggregateId = null
   row.tenantId = null
@@ -181,14 +181,14 @@ function harmlessMetadata(value: unknown): EventMetadata | null {
   }
 }
 
-/** Each field that is valid by itself. */
+/** Returns the fields that are valid by themselves. */
 function readableMetadata(value: unknown): EventMetadata | null {
   const metadata = parsed(value)
   if (!isObject(metadata)) return null
   const readable: Record<string, string> = {}
   for (const field of METADATA_FIELDS) {
-    const one = harmlessMetadata({ [field]: metadata[field] })?.[field]
-    if (one !== undefined) readable[field] = one
+    const text = harmlessMetadata({ [field]: metadata[field] })?.[field]
+    if (text !== undefined) readable[field] = text
   }
   return createMetadata(readable)
 }

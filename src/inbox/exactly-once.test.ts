@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { recordingLogger } from '../../test/support/recording.js'
 import { gate } from '../../test/support/until.js'
-import { InMemoryEventBus } from '../buses/memory.js'
+import { InMemoryEventBus } from '../buses/memory/index.js'
 import { EventCatalog } from '../core/catalog.js'
 import { defineEvent } from '../core/define-event.js'
 import { toEnvelope } from '../core/domain-event.js'

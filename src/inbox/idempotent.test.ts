@@ -4,8 +4,8 @@ import { recordingLogger } from '../../test/support/recording.js'
 import { until } from '../../test/support/until.js'
 import { BrokerBus } from '../bus/broker-bus.js'
 import { messageOf } from '../bus/message.js'
-import { busSettingsOf } from '../bus/settings.js'
-import { InMemoryEventBus } from '../buses/memory.js'
+import { readBusOptions } from '../bus/settings.js'
+import { InMemoryEventBus } from '../buses/memory/index.js'
 import { EventCatalog } from '../core/catalog.js'
 import { defineEvent } from '../core/define-event.js'
 import { toEnvelope } from '../core/domain-event.js'
@@ -158,7 +158,7 @@ describe('idempotent: an object for bus.subscribe()', () => {
   it('logs a skipped duplicate to the logger of the broker bus that calls it', async () => {
     const logger = recordingLogger()
     const transport = new PaperTransport()
-    const bus = new BrokerBus(transport, busSettingsOf({ group: 'billing', logger }))
+    const bus = new BrokerBus(transport, readBusOptions({ group: 'billing', logger }))
     bus.subscribe(OrderPlaced, idempotent({ name: 'send', handle: () => {} }, memoryProcessedEvents()))
     await bus.start()
     for (let delivery = 1; delivery <= 2; delivery++)

@@ -4,9 +4,9 @@ import { EventId } from '../core/event-id.js'
 import { checkHandlerName } from '../core/handler-checks.js'
 import { nameNested } from '../core/name-nested.js'
 import { timeOf } from '../core/plain.js'
-import { hasMethod, needs, readSettings } from '../core/settings.js'
+import { hasMethod, readSettings, requireMethods } from '../core/settings.js'
 import { read } from '../core/unknown.js'
-import type { EventStore } from '../store.js'
+import type { OutboxStore } from '../store.js'
 import type { Transaction } from '../transaction.js'
 
 /** The mark that a handler has processed an event. An object, because two strings could be swapped without an error. */
@@ -24,9 +24,9 @@ export interface ProcessedEventStore {
   deleteBefore(date: Date): Promise<number>
 }
 
-/** What the inbox needs of an outbox; every outbox has it. */
+/** The part of an outbox that the inbox uses. */
 export interface OutboxLike<Client> {
-  readonly store: Pick<EventStore, 'isProcessed' | 'pruneProcessed'> & {
+  readonly store: Pick<OutboxStore, 'isProcessed' | 'pruneProcessed'> & {
     markProcessed(client: Client, handler: string, eventId: string): Promise<boolean>
   }
   readonly clock?: Clock
@@ -73,7 +73,7 @@ export function processedEvents<Client>(outbox: OutboxLike<Client>): ProcessedEv
 /** Marks that are gone with the process, for tests and for effects that are gone with it as well. Grows until pruned. */
 export function memoryProcessedEvents(options?: { readonly clock?: Clock }): ProcessedEventStore {
   const { clock = systemClock } = readSettings('memoryProcessedEvents()', options, ['clock'])
-  needs('clock', clock, ['now'])
+  requireMethods('clock', clock, ['now'])
   const marks = new Map<string, number>()
   const keyOf = ({ handler, eventId }: ProcessedEvent) => JSON.stringify([handler, eventId])
   return {

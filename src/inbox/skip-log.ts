@@ -1,7 +1,8 @@
 import { currentEvent, currentLog } from '../ambient.js'
 import type { EventEnvelope } from '../core/envelope.js'
-import { needs } from '../core/settings.js'
-import { type LogFields, type Logger, safeLogger, withFields, withoutFields } from '../observe/logger.js'
+import { requireMethods } from '../core/settings.js'
+import { eventFields } from '../observe/event-fields.js'
+import { type Logger, safeLogger, withFields, withoutFields } from '../observe/logger.js'
 import type { InboxLogOptions } from './handler-name.js'
 
 /**
@@ -9,11 +10,11 @@ import type { InboxLogOptions } from './handler-name.js'
  * in the options, the line goes to the log of the outbox or the bus that calls the handler.
  */
 export function skipLog(handler: string, { logger }: InboxLogOptions): (event: EventEnvelope) => void {
-  needs('logger', logger, ['debug', 'info', 'warn', 'error'])
+  requireMethods('logger', logger, ['debug', 'info', 'warn', 'error'])
   const own = logger && safeLogger(logger, undefined)
   return (event) => {
     const log = own ?? callersLog(event)
-    if (log) withFields(log, { ...idsOf(event), handler }).debug({}, 'processed before; skipped')
+    if (log) withFields(log, { ...eventFields(event), handler }).debug({}, 'processed before; skipped')
   }
 }
 
@@ -21,12 +22,4 @@ export function skipLog(handler: string, { logger }: InboxLogOptions): (event: E
 function callersLog({ eventId }: EventEnvelope): Logger | undefined {
   const log = currentLog()
   return log && currentEvent()?.eventId !== eventId ? withoutFields(log) : log
-}
-
-function idsOf({ eventId, eventType, metadata: { correlationId } }: EventEnvelope): LogFields {
-  return {
-    event_id: eventId,
-    event_type: eventType,
-    ...(correlationId && { correlation_id: correlationId }),
-  }
 }

@@ -1,9 +1,9 @@
 import type { EventDefinition } from '../core/define-event.js'
 import type { EventEnvelope } from '../core/envelope.js'
 import { readSettings } from '../core/settings.js'
-import type { HandlerOptions } from '../dispatcher/routing.js'
 import type { HandlerContext } from '../handler.js'
 import type { Route } from '../outbox/registration.js'
+import type { HandlerOptions } from '../work/routes.js'
 
 export interface OnEventOptions extends HandlerOptions {
   /** Identifies the handler in the database. Default `ClassName.method`. */

@@ -153,7 +153,7 @@ describe('a logger that is given to an outbox', () => {
       money: new Money(1),
     }
     for (const level of ['debug', 'info', 'warn', 'error'] as const) logger[level](fields, 'x')
-    expect(seen.map((one) => one === fields)).toEqual([true, true, true, true])
+    expect(seen.map((entry) => entry === fields)).toEqual([true, true, true, true])
   })
 
   it('may throw, also when it is asked for its level or its fields are hostile', () => {
@@ -356,7 +356,7 @@ describe('invisible and bidirectional characters', () => {
     ...['\u2066', '\u2067', '\u2068', '\u2069', '\u2028', '\u2029', '\u200b', '\u2060', '\ufeff', '\u00ad'],
     ...['\r', '\n', '\u001b[31m', '\u007f', '\u0085', '\u009b31m', '\u{e0041}'],
   ]
-  const hostile = (around: string) => characters.map((one) => `${around}${one}`).join('')
+  const hostile = (around: string) => characters.map((character) => `${around}${character}`).join('')
 
   it('are escaped by the default logger in every place of a line, which reads back as it was', () => {
     const { lines, logger } = capture()
@@ -400,11 +400,11 @@ describe('standard output', () => {
 
   it('gets the lines of one turn in one write, in order, and nothing twice', async () => {
     const written = writes()
-    const [one, other] = [jsonLogger(), jsonLogger()]
-    for (let n = 0; n < 100; n++) (n % 2 ? one : other).info({ n }, 'a line')
+    const [first, other] = [jsonLogger(), jsonLogger()]
+    for (let n = 0; n < 100; n++) (n % 2 ? first : other).info({ n }, 'a line')
     expect(written()).toEqual([])
     await new Promise(setImmediate)
-    one.info({ n: 100 }, 'another turn')
+    first.info({ n: 100 }, 'another turn')
     await new Promise(setImmediate)
     await new Promise(setImmediate)
     expect(written().map(numbers)).toEqual([Array.from({ length: 100 }, (_, n) => n), [100]])

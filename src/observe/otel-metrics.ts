@@ -32,7 +32,10 @@ export function otelMetrics(source: OtelMeter | OtelMetricsApi): MetricsExporter
   return exporter
 }
 
-/** Of two observations of one counter the SDK keeps the last: so two outboxes on one meter have to count together. */
+/**
+ * Exporter of each meter. Two outboxes on the same meter share an exporter, because the SDK keeps only the last of two
+ * observations of a counter.
+ */
 const exporters = new WeakMap<object, MetricsExporter>()
 
 class OtelExporter implements MetricsExporter {
@@ -120,7 +123,7 @@ function processOf(labels: MetricLabels): OtelAttributes {
 
 /** The SDK sorts them for each value that it records: so it is soon done. */
 function inOrder(attributes: OtelAttributes): OtelAttributes {
-  return Object.fromEntries(Object.entries(attributes).sort(([one], [other]) => (one < other ? -1 : 1)))
+  return Object.fromEntries(Object.entries(attributes).sort(([first], [other]) => (first < other ? -1 : 1)))
 }
 
 function keyOf({ eventType, handler, failed }: MetricLabels): string {

@@ -13,7 +13,7 @@ import {
 } from '../../test/support/spans.js'
 import { gate, turns } from '../../test/support/until.js'
 import { BrokerBus } from '../bus/broker-bus.js'
-import { busSettingsOf } from '../bus/settings.js'
+import { readBusOptions } from '../bus/settings.js'
 import { fixedDelay, RetryAfter } from '../core/index.js'
 import { exactlyOnce, idempotent, processedEvents } from '../inbox/index.js'
 import { createTestOutbox, InMemoryEventBus, type TestOutboxOptions } from '../testing/index.js'
@@ -39,7 +39,7 @@ describe('spans', () => {
     await outbox.transaction((tx) => tx.publishAll([{ type: 'a' }, { type: 'b' }]))
     await outbox.drain()
     expect(treeOf(spans.all())).toEqual(['publish', ...['a', 'a', 'b'].map((type) => `  process ${type}`)])
-    expect(spans.one('publish').attributes).toEqual({
+    expect(spans.only('publish').attributes).toEqual({
       'messaging.system': 'aftercommit',
       'messaging.operation.name': 'publish',
       'messaging.operation.type': 'send',
@@ -58,7 +58,7 @@ describe('spans', () => {
     const outbox = newOutbox()
     const twice = [1, 2].map(() => ({ type: 'a', eventId: 'same' }))
     await expect(outbox.transaction((tx) => tx.publishAll(twice))).rejects.toThrow()
-    expect(spans.one('publish a').attributes['error.type']).toBe('DuplicateEventError')
+    expect(spans.only('publish a').attributes['error.type']).toBe('DuplicateEventError')
   })
 
   it('are one for each attempt, with what went wrong as far as redact lets it through', async () => {
@@ -99,7 +99,7 @@ describe('spans', () => {
       const draining = outbox.drain()
       await outbox.clock.advance(60)
       await draining
-      expect(spans.one('process slow')).toMatchObject({
+      expect(spans.only('process slow')).toMatchObject({
         attributes: { 'error.type': 'HandlerTimeoutError' },
         status: { code: api.SpanStatusCode.ERROR },
       })
@@ -117,7 +117,7 @@ describe('spans', () => {
     const ids = ['r-1', 'r-2', 'r-3']
     for (const eventId of ids) await outbox.transaction((tx) => tx.publish({ type: 'row', eventId }))
     await outbox.drain()
-    const batch = spans.one('process row')
+    const batch = spans.only('process row')
     const published = spans.named('publish row')
     expect(linksOf(batch).sort()).toEqual(published.map(idOf).sort())
     expect(batch.links.map((link) => link.attributes?.['messaging.message.id']).sort()).toEqual(ids)
@@ -148,7 +148,7 @@ describe('spans', () => {
     const events = Array.from({ length: size }, (_, n) => ({ type: 'row', eventId: `r-${n + 1}` }))
     await outbox.transaction((tx) => tx.publishAll(events))
     await outbox.drain()
-    const batch = spans.one('process row')
+    const batch = spans.only('process row')
     expect([batch.status.code, batch.status.message]).toEqual(status)
   })
 
@@ -172,7 +172,7 @@ describe('spans', () => {
     outbox.on('booked', 'tell', tell)
     await outbox.transaction((tx) => tx.publish({ type: 'order' }))
     await outbox.drain()
-    expect(inside).toEqual(['process order', 'process booked'].map((name) => idOf(spans.one(name))))
+    expect(inside).toEqual(['process order', 'process booked'].map((name) => idOf(spans.only(name))))
     const tree = ['publish order', '  process order', '    publish booked', '      process booked']
     expect(treeOf(spans.all())).toEqual(tree)
   })
@@ -191,8 +191,8 @@ describe('spans', () => {
     await outbox.drain()
     await outbox.transaction((tx) => tx.publish({ type: 'bad' }))
     await outbox.drain()
-    const sent = spans.one('relay ok')
-    const from = idOf(spans.one('publish ok'))
+    const sent = spans.only('relay ok')
+    const from = idOf(spans.only('publish ok'))
     expect([linksOf(sent), sent.kind, parentOf(sent)]).toEqual([[from, from], api.SpanKind.CLIENT, undefined])
     expect(sent.attributes).toMatchObject({
       'messaging.operation.name': 'relay',
@@ -200,8 +200,8 @@ describe('spans', () => {
       'messaging.batch.message_count': 2,
       'aftercommit.handler': 'to-bus',
     })
-    expect(spans.one('relay bad').status.code).toBe(api.SpanStatusCode.ERROR)
-    expect(parentOf(spans.one('relay bad'))).toBe(idOf(spans.one('publish bad')))
+    expect(spans.only('relay bad').status.code).toBe(api.SpanStatusCode.ERROR)
+    expect(parentOf(spans.only('relay bad'))).toBe(idOf(spans.only('publish bad')))
     expect(spans.all().filter((span) => span.name.startsWith('process'))).toEqual([])
   })
 
@@ -212,7 +212,7 @@ describe('spans', () => {
     outbox.relay(bus, { events: ['quiet'] })
     await untraced.transaction((tx) => tx.publish({ type: 'quiet' }))
     await outbox.drain()
-    const sent = spans.one('relay quiet')
+    const sent = spans.only('relay quiet')
     expect(bus.publishedEvents()[0]?.metadata.traceparent).toBe(`00-${traceOf(sent)}-${idOf(sent)}-01`)
     expect(sent.kind).toBe(api.SpanKind.PRODUCER)
   })
@@ -254,7 +254,7 @@ describe('spans of a bus', () => {
   async function newBus(options: { tracer?: Tracer } = { tracer }) {
     const transport = new PaperTransport()
     const retry = { maxAttempts: 2, policy: fixedDelay(0) }
-    const settings = busSettingsOf({ group: 'billing', logger: silentLogger, retry, ...options })
+    const settings = readBusOptions({ group: 'billing', logger: silentLogger, retry, ...options })
     return { transport, bus: new BrokerBus(transport, settings) }
   }
 
@@ -294,7 +294,7 @@ describe('spans of a bus', () => {
       'aftercommit.attempt': 2,
       'aftercommit.broker': 'Paper',
     })
-    expect(spans.one('publish payment').attributes).toMatchObject({
+    expect(spans.only('publish payment').attributes).toMatchObject({
       'messaging.message.conversation_id': 'e-1',
       'aftercommit.causation_id': 'e-1',
     })
@@ -351,7 +351,7 @@ describe.each(Object.entries(HOSTILE))('a tracer that %s', (_title, hostile) => 
 
   it('changes nothing of what a bus does', async () => {
     const transport = new PaperTransport()
-    const settings = busSettingsOf({ group: 'g', logger: silentLogger, tracer: hostile })
+    const settings = readBusOptions({ group: 'g', logger: silentLogger, tracer: hostile })
     const bus = new BrokerBus(transport, settings)
     let calls = 0
     bus.subscribe('order', { name: 'h', handle: () => void calls++ })

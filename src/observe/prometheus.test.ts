@@ -139,17 +139,17 @@ describe('metrics', () => {
       const reader = new PeriodicExportingMetricReader({ exporter, exportIntervalMillis: 600_000 })
       const provider = new MeterProvider({ readers: [reader] })
       onTestFinished(() => provider.shutdown())
-      const [one, other] = ['one', 'other'].map(() => otelMetrics({ metrics: provider }))
+      const [firstMetrics, otherMetrics] = ['one', 'other'].map(() => otelMetrics({ metrics: provider }))
       const collected = async () => {
         await provider.forceFlush()
         const { metrics } = exporter.getMetrics().at(-1)?.scopeMetrics[0] ?? {}
         return metrics?.find(({ descriptor }) => descriptor.name.endsWith('sent.messages'))?.dataPoints[0]
           ?.value
       }
-      one?.count('published', 3, typeLabels('a'))
-      other?.count('published', 5, typeLabels('a'))
+      firstMetrics?.count('published', 3, typeLabels('a'))
+      otherMetrics?.count('published', 5, typeLabels('a'))
       const first = await collected()
-      one?.count('published', 1, typeLabels('a'))
+      firstMetrics?.count('published', 1, typeLabels('a'))
       expect([first, await collected()]).toEqual(sent)
     },
   )

@@ -1,5 +1,6 @@
 // entry: aftercommit/prometheus
-import { readSettings, whole } from '../core/settings.js'
+import { integerSetting } from '../core/number-settings.js'
+import { readSettings } from '../core/settings.js'
 import type { CounterName, DurationName, GaugeName, MetricLabels, MetricsExporter } from './metrics.js'
 import { COUNTERS, DURATIONS, entriesOf, GAUGES, mapOf } from './names.js'
 import { MOST_SERIES, SeriesByLabels } from './series.js'
@@ -33,7 +34,7 @@ const BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5
  */
 export function prometheusMetrics(options: PrometheusOptions = {}): PrometheusMetrics {
   const { maxSeries } = readSettings('prometheusMetrics()', options, ['maxSeries'])
-  return new Prometheus(whole('maxSeries', maxSeries, MOST_SERIES, 1))
+  return new Prometheus(integerSetting('maxSeries', maxSeries, { default: MOST_SERIES, min: 1 }))
 }
 
 class Prometheus implements PrometheusMetrics {
@@ -88,7 +89,8 @@ class Prometheus implements PrometheusMetrics {
     }
     for (const [name, { prometheus, help }] of entriesOf(DURATIONS)) {
       begin(prometheus, 'histogram', help)
-      for (const one of this.#durations[name].values()) lines.push(...histogramLines(prometheus, one))
+      for (const histogram of this.#durations[name].values())
+        lines.push(...histogramLines(prometheus, histogram))
     }
     return `${lines.join('\n')}\n`
   }
@@ -101,7 +103,7 @@ interface Counter {
 
 interface Histogram {
   readonly labels: string
-  /** How many fell into each bucket, and one more for those above. */
+  /** Number of values per bucket. The last entry counts the values above the largest bound. */
   readonly counts: Float64Array
   sum: number
 }
@@ -126,7 +128,7 @@ function histogramLines(name: string, { labels, counts, sum }: Histogram): strin
 
 const NO_LABELS: MetricLabels = {}
 
-/** What stands in the braces is the key of a series: two lines with the same labels would spoil the whole page. */
+/** Label text of each counter. The text is the key of a series, because two lines with the same labels make a page invalid. */
 const KEYS: Partial<Record<CounterName, (labels: MetricLabels) => string>> = {
   success: (labels) => labelsText(labels, 'success'),
   failure: (labels) => labelsText(labels, 'failure'),

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import { stopped, turns, world } from '../../test/support/machinery-world.js'
 import { refusesToWaitForHandlers } from '../../test/support/outbox-calls.js'
+import { stopped, turns, world } from '../../test/support/runtime-world.js'
 import { fixedDelay } from '../core/backoff.js'
 import { gate } from '../testing/store-conformance/fixtures.js'
 import { createTestOutbox } from '../testing/test-outbox.js'

@@ -1,8 +1,10 @@
 import { InvalidSettingError } from '../core/errors.js'
 import { nameNested } from '../core/name-nested.js'
-import { readSettings, whole } from '../core/settings.js'
+import { integerSetting } from '../core/number-settings.js'
+import { readSettings } from '../core/settings.js'
+import { eventIdsFields } from '../observe/event-fields.js'
 import type { Logger } from '../observe/logger.js'
-import type { EventFilter, EventRecord, EventStore } from '../store.js'
+import type { EventFilter, EventRecord, OutboxStore } from '../store.js'
 
 /** Which dead events: one by id, those of a type, or all of them. */
 export type DeadLetterSelection = string | { readonly eventType: string } | { readonly all: true }
@@ -17,7 +19,7 @@ export interface DeadLetterCount {
   readonly count: number
 }
 
-type DeadLetterStore = Pick<EventStore, 'list' | 'overview' | 'retryDead' | 'discardDead'>
+type DeadLetterStore = Pick<OutboxStore, 'list' | 'overview' | 'retryDead' | 'discardDead'>
 
 /** Events that are dead stay so until someone acts here. Each act leaves an audit line. */
 export class DeadLetters {
@@ -36,7 +38,7 @@ export class DeadLetters {
     given: { eventType?: string; limit?: number; afterSeq?: number } = {},
   ): Promise<readonly EventRecord[]> {
     const filter = readSettings('list()', given, ['eventType', 'limit', 'afterSeq'])
-    if (filter.afterSeq !== undefined) whole('afterSeq', filter.afterSeq, 0, 0)
+    if (filter.afterSeq !== undefined) integerSetting('afterSeq', filter.afterSeq)
     return nameNested('deadLetters.list()', () =>
       this.#store.list({ ...filter, limit: limitOf(filter.limit ?? 100), status: 'DEAD' }),
     )
@@ -63,10 +65,7 @@ export class DeadLetters {
   async retry(selection: DeadLetterSelection, options: DeadLetterOptions = {}): Promise<readonly string[]> {
     const filter = filterOf(selection, options)
     const ids = await nameNested('deadLetters.retry()', () => this.#store.retryDead(filter))
-    this.#logger.info(
-      { act: 'retry', event_ids: ids.slice(0, 100), count: ids.length },
-      'dead letters retried',
-    )
+    this.#logger.info({ act: 'retry', ...eventIdsFields(ids) }, 'dead letters retried')
     if (ids.length > 0) this.#onChanged()
     return ids
   }
@@ -75,10 +74,7 @@ export class DeadLetters {
   async discard(selection: DeadLetterSelection, options: DeadLetterOptions = {}): Promise<readonly string[]> {
     const filter = filterOf(selection, options)
     const ids = await nameNested('deadLetters.discard()', () => this.#store.discardDead(filter))
-    this.#logger.info(
-      { act: 'discard', event_ids: ids.slice(0, 100), count: ids.length },
-      'dead letters discarded',
-    )
+    this.#logger.info({ act: 'discard', ...eventIdsFields(ids) }, 'dead letters discarded')
     // An ordering key may have waited for it.
     if (ids.length > 0) this.#onChanged()
     return ids
@@ -87,7 +83,7 @@ export class DeadLetters {
 
 /** At most what every database takes. */
 function limitOf(limit: number): number {
-  return Math.min(whole('limit', limit, 0, 1), 2 ** 31 - 1)
+  return Math.min(integerSetting('limit', limit, { min: 1 }), 2 ** 31 - 1)
 }
 
 function filterOf(selection: DeadLetterSelection, options: DeadLetterOptions): EventFilter {

@@ -1,4 +1,5 @@
 import { InvalidSettingError } from '../core/errors.js'
+import { durationSetting, integerSetting, MAX_DURATION_MS, parseInteger } from '../core/number-settings.js'
 import type {
   DispatcherSettings,
   OrderingSettings,
@@ -18,17 +19,31 @@ export interface EnvironmentOptions {
 
 type Environment = Readonly<Record<string, string | undefined>>
 
+interface NumberRange {
+  readonly least: number
+  readonly unit: number
+  readonly isDuration: boolean
+}
+
 export interface Variable {
   readonly group: keyof EnvironmentOptions
   readonly setting: string
-  /** Whole numbers, from `least` on, times `unit`; or one of these words. */
-  readonly takes: { readonly least: number; readonly unit: number } | readonly string[]
+  /** Range of a number, which is multiplied by `unit`, or the list of the valid words. */
+  readonly takes: NumberRange | readonly string[]
 }
 
 const DAY_MS = 24 * 3_600_000
 
-function whole(group: Variable['group'], setting: string, least: number, unit = 1): Variable {
-  return { group, setting, takes: { least, unit } }
+function integer(group: Variable['group'], setting: string, least: number): Variable {
+  return { group, setting, takes: { least, unit: 1, isDuration: false } }
+}
+
+function milliseconds(group: Variable['group'], setting: string, least: number): Variable {
+  return { group, setting, takes: { least, unit: 1, isDuration: true } }
+}
+
+function days(group: Variable['group'], setting: string, least: number): Variable {
+  return { group, setting, takes: { least, unit: DAY_MS, isDuration: false } }
 }
 
 function word(group: Variable['group'], setting: string, ...words: readonly string[]): Variable {
@@ -37,27 +52,27 @@ function word(group: Variable['group'], setting: string, ...words: readonly stri
 
 /** Every variable, in the order of the documentation. The limits are those of the settings. */
 export const ENVIRONMENT: Readonly<Record<string, Variable>> = {
-  OUTBOX_CONCURRENCY: whole('dispatcher', 'concurrency', 1),
-  OUTBOX_HOT_QUEUE_SIZE: whole('dispatcher', 'hotQueueSize', 1),
-  OUTBOX_COLD_QUEUE_SIZE: whole('dispatcher', 'coldQueueSize', 1),
-  OUTBOX_QUEUE_BYTES: whole('dispatcher', 'queueBytes', 1),
-  OUTBOX_DRAIN_TIMEOUT_MS: whole('dispatcher', 'drainTimeoutMs', 0),
-  OUTBOX_STUCK_AFTER_MS: whole('dispatcher', 'stuckAfterMs', 1),
+  OUTBOX_CONCURRENCY: integer('dispatcher', 'concurrency', 1),
+  OUTBOX_HOT_QUEUE_SIZE: integer('dispatcher', 'hotQueueSize', 1),
+  OUTBOX_COLD_QUEUE_SIZE: integer('dispatcher', 'coldQueueSize', 1),
+  OUTBOX_QUEUE_BYTES: integer('dispatcher', 'queueBytes', 1),
+  OUTBOX_DRAIN_TIMEOUT_MS: milliseconds('dispatcher', 'drainTimeoutMs', 0),
+  OUTBOX_STUCK_AFTER_MS: milliseconds('dispatcher', 'stuckAfterMs', 1),
   OUTBOX_ON_UNROUTABLE: word('dispatcher', 'onUnroutable', 'dead', 'retry'),
-  OUTBOX_UNROUTABLE_GRACE_MS: whole('dispatcher', 'unroutableGraceMs', 0),
-  OUTBOX_POLL_INTERVAL_MS: whole('poller', 'pollIntervalMs', 1),
-  OUTBOX_BATCH_SIZE: whole('poller', 'batchSize', 1),
-  OUTBOX_LEASE_MS: whole('poller', 'leaseMs', 100),
-  OUTBOX_SKIP_RECENT_MS: whole('poller', 'skipRecentMs', 0),
-  OUTBOX_MAX_ATTEMPTS: whole('retry', 'maxAttempts', 1),
+  OUTBOX_UNROUTABLE_GRACE_MS: milliseconds('dispatcher', 'unroutableGraceMs', 0),
+  OUTBOX_POLL_INTERVAL_MS: milliseconds('poller', 'pollIntervalMs', 1),
+  OUTBOX_BATCH_SIZE: integer('poller', 'batchSize', 1),
+  OUTBOX_LEASE_MS: milliseconds('poller', 'leaseMs', 100),
+  OUTBOX_SKIP_RECENT_MS: milliseconds('poller', 'skipRecentMs', 0),
+  OUTBOX_MAX_ATTEMPTS: integer('retry', 'maxAttempts', 1),
   OUTBOX_ON_DEAD: word('ordering', 'onDead', 'continue', 'halt'),
-  OUTBOX_RETENTION_DAYS: whole('retention', 'doneMs', 0, DAY_MS),
-  OUTBOX_PROCESSED_RETENTION_DAYS: whole('retention', 'processedMs', 1, DAY_MS),
+  OUTBOX_RETENTION_DAYS: days('retention', 'doneMs', 0),
+  OUTBOX_PROCESSED_RETENTION_DAYS: days('retention', 'processedMs', 1),
 }
 
 /**
- * Settings from environment variables, to be spread into the options of an outbox. What is not set, or empty, is left to
- * the defaults; a value that makes no sense is an InvalidSettingError that names the variable.
+ * Reads settings from environment variables. Spread the result into the options of an outbox. A variable that is not set, or
+ * is empty, leaves the default. Throws InvalidSettingError with the name of the variable for an invalid value.
  *
  * @example
  * const outbox = createOutbox({ store: postgresStore(pool), ...optionsFromEnv() })
@@ -75,9 +90,11 @@ export function optionsFromEnv(env: Environment = process.env): EnvironmentOptio
 function parsed(name: string, text: string, takes: Variable['takes']): string | number {
   if (!('least' in takes)) {
     if (takes.includes(text)) return text
-    throw new InvalidSettingError(name, `must be ${takes.map((one) => `'${one}'`).join(' or ')}`)
+    throw new InvalidSettingError(name, `must be ${takes.map((word) => `'${word}'`).join(' or ')}`)
   }
-  const value = /^\d+$/.test(text) ? Number(text) : Number.NaN
-  if (value >= takes.least && Number.isSafeInteger(value * takes.unit)) return value * takes.unit
-  throw new InvalidSettingError(name, `must be a whole number, ${takes.least} or more`)
+  const value = parseInteger(text)
+  const { least: min, unit, isDuration } = takes
+  if (isDuration) return durationSetting(name, value, { min })
+  if (unit === 1) return integerSetting(name, value, { min })
+  return integerSetting(name, value, { min, max: MAX_DURATION_MS / unit }) * unit
 }

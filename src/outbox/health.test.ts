@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
-import { stopped, turns, world } from '../../test/support/machinery-world.js'
+import { stopped, turns, world } from '../../test/support/runtime-world.js'
 import { gate } from '../../test/support/until.js'
-import { InMemoryEventBus } from '../buses/memory.js'
+import { InMemoryEventBus } from '../buses/memory/index.js'
 import { BrokerUnavailableError, InvalidSettingError } from '../core/errors.js'
 import { memoryStore } from '../stores/memory/index.js'
 import { VirtualClock } from '../testing/virtual-clock.js'
@@ -29,12 +29,13 @@ describe('health', () => {
       store: memoryStore({ clock }),
       pollIntervalMs: 5_000,
       state: () => 'started',
-      poller: { lastClaimAt: 0, turnedAt: 0 },
+      claimer: { lastClaimAt: 0, lastLoopAt: 0 },
       cold: { length: 0 },
-      keeper: { stuck: () => [] },
-      janitor: { differences: [], unhandled: new UnhandledTypes(memoryStore(), clock) },
+      leaseKeeper: { stuck: () => [] },
+      housekeeping: { differences: [] },
+      unhandled: new UnhandledTypes(memoryStore(), clock),
       concurrency: 4,
-      dispatcher: { liveWorkers: 3 },
+      dispatcher: { usableSlots: 3 },
     })
     expect(await monitor.check({}, [])).toMatchObject({
       ...{ ok: false, live: false, ready: false, liveWorkers: 3 },

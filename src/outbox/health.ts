@@ -1,12 +1,15 @@
 import type { Clock, Timer } from '../core/clock.js'
-import { readSettings, whole } from '../core/settings.js'
+import { durationSetting, integerSetting } from '../core/number-settings.js'
+import { readSettings } from '../core/settings.js'
 import { quoteText } from '../core/text.js'
 import { describeError } from '../core/unknown.js'
 import { some } from '../diagnosis.js'
-import type { Janitor } from '../poller/janitor.js'
-import type { LeaseKeeper } from '../poller/lease-keeper.js'
-import type { Poller } from '../poller/poller.js'
-import type { EventStore, StoreStats } from '../store.js'
+import type { Housekeeping } from '../maintenance/housekeeping.js'
+import type { OutboxStore, StoreStats } from '../store.js'
+import type { UnhandledTypes } from '../unhandled.js'
+import type { Claimer } from '../work/claimer.js'
+import type { Dispatcher } from '../work/dispatcher.js'
+import type { LeaseKeeper } from '../work/lease-keeper.js'
 
 /** What a health check shows. It never rejects because something is wrong. */
 export interface Health {
@@ -85,17 +88,18 @@ export interface OutboxStats {
 }
 
 interface MonitorOptions {
-  readonly store: Pick<EventStore, 'stats' | 'hiddenRows'>
+  readonly store: Pick<OutboxStore, 'stats' | 'hiddenRows'>
   readonly clock: Clock
   readonly pollIntervalMs: number
   state(): 'started' | 'stopping' | 'stopped'
-  readonly poller: Pick<Poller, 'lastClaimAt' | 'turnedAt'>
-  /** What is claimed and waits in memory: then nothing more need be claimed. */
+  readonly claimer: Pick<Claimer, 'lastClaimAt' | 'lastLoopAt'>
+  /** While claimed events wait here, the claimer need not claim. */
   readonly cold: { readonly length: number }
-  readonly keeper: Pick<LeaseKeeper, 'stuck'>
-  readonly janitor: Pick<Janitor, 'differences' | 'unhandled'>
+  readonly leaseKeeper: Pick<LeaseKeeper, 'stuck'>
+  readonly housekeeping: Pick<Housekeeping, 'differences'>
+  readonly unhandled: Pick<UnhandledTypes, 'look' | 'types'>
   readonly concurrency: number
-  readonly dispatcher: { readonly liveWorkers: number }
+  readonly dispatcher: Pick<Dispatcher, 'usableSlots'>
 }
 
 /** A poller goes round every few intervals, and a statement that takes long is broken off before this. */
@@ -115,37 +119,37 @@ export class HealthMonitor {
 
   async check(given: HealthOptions, waitingRelays: readonly WaitingRelay[]): Promise<Health> {
     const options = readSettings('health()', given, ['timeoutMs', 'maxLagMs', 'maxDead'])
-    const timeoutMs = whole('timeoutMs', options.timeoutMs, 2_000, 1)
-    const maxLagMs = whole('maxLagMs', options.maxLagMs, Number.MAX_SAFE_INTEGER, 0)
-    const maxDead = whole('maxDead', options.maxDead, Number.MAX_SAFE_INTEGER, 0)
+    const timeoutMs = durationSetting('timeoutMs', options.timeoutMs, { default: 2_000, min: 1 })
+    const maxLagMs = durationSetting('maxLagMs', options.maxLagMs, { default: Number.MAX_SAFE_INTEGER })
+    const maxDead = integerSetting('maxDead', options.maxDead, { default: Number.MAX_SAFE_INTEGER })
     const problems: HealthProblem[] = []
     const add = (code: HealthCode, message: string) => void problems.push({ code, message })
-    const { state, keeper, janitor } = this.#options
-    const [stats, unhandled, hidden] = await Promise.all([
+    const { state, leaseKeeper, housekeeping, unhandled } = this.#options
+    const [stats, unhandledTypes, hidden] = await Promise.all([
       this.#stats(timeoutMs).catch((error: unknown) => {
         add('STORE_UNREACHABLE', `the store does not answer: ${reasonOf(error)}`)
         return null
       }),
       // Without a new answer, the last one counts.
-      this.#inTime(janitor.unhandled.look(), timeoutMs).catch(() => janitor.unhandled.types),
+      this.#inTime(unhandled.look(), timeoutMs).catch(() => unhandled.types),
       // A store that cannot answer this does not answer `stats()` either.
       this.#inTime(this.#hiddenRows(), timeoutMs).catch(() => null),
     ])
     if (hidden !== null) add('ROWS_HIDDEN', hidden)
-    const lastClaimAgoMs = this.#lookAtPoller(add)
+    const lastClaimAgoMs = this.#checkClaimer(add)
     const { concurrency, dispatcher } = this.#options
-    const { liveWorkers } = dispatcher
-    if (liveWorkers < concurrency) {
-      add('WORKERS_MISSING', `${liveWorkers} of ${concurrency} workers are left; restart the process`)
+    const { usableSlots } = dispatcher
+    if (usableSlots < concurrency) {
+      add('WORKERS_MISSING', `${usableSlots} of ${concurrency} workers are left; restart the process`)
     }
-    const stuckCalls = keeper.stuck()
-    const heldWorkers = stuckCalls.filter(({ detached }) => !detached).length
+    const stuckCalls = leaseKeeper.stuck()
+    const stuckSlots = stuckCalls.filter(({ hasSlot }) => hasSlot).length
     const stuck = [...new Set(stuckCalls.map(({ event }) => event.eventId))]
     if (stuck.length > 0) add('HANDLERS_STUCK', `${stuck.length} handlers have not returned for a long time`)
-    for (const type of janitor.differences)
+    for (const type of housekeeping.differences)
       add('HANDLERS_DIFFER', `live instances have different handlers for ${type}`)
-    if (unhandled.length > 0) {
-      const types = some(unhandled.map((type) => quoteText(type)))
+    if (unhandledTypes.length > 0) {
+      const types = some(unhandledTypes.map((type) => quoteText(type)))
       add('NO_HANDLER', `events wait, and no consumer has registered a handler for ${types}`)
     }
     for (const { name, sinceMs } of waitingRelays) {
@@ -161,28 +165,28 @@ export class HealthMonitor {
       started: state() === 'started',
       storeReachable: stats !== null,
       lastClaimAgoMs,
-      liveWorkers: liveWorkers - heldWorkers,
+      liveWorkers: usableSlots - stuckSlots,
       oldestLagMs: stats?.oldestLagMs ?? null,
       dead: stats?.dead ?? null,
       stuck,
-      unhandled,
+      unhandled: unhandledTypes,
       waitingRelays,
       problems,
     }
   }
 
   /** Returns how long ago the last claim was. */
-  #lookAtPoller(add: (code: HealthCode, message: string) => void): number | null {
-    const { clock, pollIntervalMs, poller, cold } = this.#options
+  #checkClaimer(add: (code: HealthCode, message: string) => void): number | null {
+    const { clock, pollIntervalMs, claimer, cold } = this.#options
     const state = this.#options.state()
     if (state === 'stopping') add('STOPPING', 'the outbox is stopping')
     if (state === 'stopped') add('NOT_STARTED', 'the outbox is not started')
     if (state !== 'started') return null
     const now = clock.monotonic()
     const after = ({ intervals, moreMs }: typeof LATE) => pollIntervalMs * intervals + moreMs
-    const ago = Math.round(now - poller.lastClaimAt)
+    const ago = Math.round(now - claimer.lastClaimAt)
     if (ago > after(LATE) && cold.length === 0) add('CLAIMS_LATE', `the poller has not claimed for ${ago} ms`)
-    const still = poller.turnedAt === null ? 0 : Math.round(now - poller.turnedAt)
+    const still = claimer.lastLoopAt === null ? 0 : Math.round(now - claimer.lastLoopAt)
     if (still > after(STALLED)) add('POLLER_STALLED', `the poller has not moved for ${still} ms`)
     return ago
   }

@@ -2,9 +2,9 @@ import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { PaperTransport } from '../../test/support/paper-transport.js'
 import { BrokerBus } from '../bus/broker-bus.js'
-import { busSettingsOf } from '../bus/settings.js'
+import { readBusOptions } from '../bus/settings.js'
 import type { PublishOptions } from '../bus.js'
-import { InMemoryEventBus } from '../buses/memory.js'
+import { InMemoryEventBus } from '../buses/memory/index.js'
 import { defineEvent } from '../core/define-event.js'
 import type { PublishableEvent } from '../core/domain-event.js'
 import { AftercommitError, BatchTooLargeError, InvalidSettingError } from '../core/errors.js'
@@ -218,7 +218,7 @@ describe('publish', () => {
   })
 })
 
-const brokerBus = () => new BrokerBus(new PaperTransport(), busSettingsOf({ logger: silentLogger }))
+const brokerBus = () => new BrokerBus(new PaperTransport(), readBusOptions({ logger: silentLogger }))
 
 type Publish = (outbox: TestOutbox, event: unknown, options?: unknown) => Promise<unknown>
 type PublishAll = (outbox: TestOutbox, events: unknown, options?: unknown) => Promise<unknown>

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
-import { turns } from '../../test/support/machinery-world.js'
+import { turns } from '../../test/support/runtime-world.js'
 import { fixedDelay } from '../core/backoff.js'
 import { defineEvent } from '../core/define-event.js'
 import type { EventEnvelope } from '../core/envelope.js'

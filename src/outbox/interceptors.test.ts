@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import { world } from '../../test/support/machinery-world.js'
 import { recordingLogger } from '../../test/support/recording.js'
+import { world } from '../../test/support/runtime-world.js'
 import { defineEvent } from '../core/define-event.js'
 import { createTestOutbox } from '../testing/test-outbox.js'
 

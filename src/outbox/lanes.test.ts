@@ -107,7 +107,7 @@ describe('a handler that cannot keep up', () => {
     await clock.advance(10_000)
     expect(await hung.paused()).toEqual([])
     const instances = await store.instances(60_000)
-    expect(instances.map((one) => one.accept.except)).toEqual([undefined])
+    expect(instances.map((one) => one.accept.excludedTypes)).toEqual([undefined])
     await other.start()
     await clock.advance(10_000)
     expect(handled).toBeGreaterThanOrEqual(400 - 101)

@@ -1,7 +1,7 @@
 import { format } from 'node:util'
 import pino from 'pino'
 import { afterEach, describe, expect, it, vi } from 'vitest'
-import { world } from '../../test/support/machinery-world.js'
+import { world } from '../../test/support/runtime-world.js'
 import { type Logger, silentLogger } from '../observe/logger.js'
 
 const EVENT = {

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import { stopped, world } from '../../test/support/machinery-world.js'
 import { recordingLogger, recordingMetrics } from '../../test/support/recording.js'
+import { stopped, world } from '../../test/support/runtime-world.js'
 import { REGISTERED_MS } from '../registry.js'
 import { createTestOutbox, type TestOutboxOptions } from '../testing/test-outbox.js'
 

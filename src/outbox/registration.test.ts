@@ -1,10 +1,8 @@
 import { describe, expect, it } from 'vitest'
-import { InMemoryEventBus } from '../buses/memory.js'
+import { InMemoryEventBus } from '../buses/memory/index.js'
 import { fixedDelay, patient } from '../core/backoff.js'
 import { defineEvent } from '../core/define-event.js'
 import { HandlerExistsError } from '../core/errors.js'
-import { Batcher } from '../dispatcher/batcher.js'
-import { Gate } from '../dispatcher/gate.js'
 import { createTestOutbox } from '../testing/test-outbox.js'
 import { batchRegistrationOf, registrationOf } from './registration.js'
 
@@ -55,12 +53,14 @@ describe('registrationOf', () => {
   it('fills in what is not given: no limits, no timeout, the retries of the outbox', () => {
     const { registration } = registrationOf('a', 'note', nothing, {})
     expect(registration).toMatchObject({ exclusive: false, timeoutMs: 0 })
-    expect([registration.lane, registration.retry]).toEqual([undefined, undefined])
+    expect(registration.concurrency).toBe(Number.POSITIVE_INFINITY)
+    expect([registration.batch, registration.retry]).toEqual([null, undefined])
   })
 
-  it('makes a gate of a limit', () => {
-    expect(on({ concurrency: 3 })().registration.lane).toBeInstanceOf(Gate)
-    expect(on({ concurrency: Number.POSITIVE_INFINITY })().registration.lane).toBeUndefined()
+  it('accepts a limit of concurrent calls, and Infinity for no limit', () => {
+    expect(on({ concurrency: 3 })().registration.concurrency).toBe(3)
+    const unlimited = Number.POSITIVE_INFINITY
+    expect(on({ concurrency: unlimited })().registration.concurrency).toBe(unlimited)
   })
 
   it.each([
@@ -148,7 +148,7 @@ describe('errors of on(), onBatch() and subscribe()', () => {
     [
       'a time as text',
       () => outbox().on(Placed, 'note', nothing, { timeoutMs: '5s' as never }),
-      'Invalid setting timeoutMs of handler "note": must be a number of milliseconds, 0 or more.',
+      'Invalid setting timeoutMs of handler "note": must be a whole number of milliseconds, 0 or more. For 30 seconds, write 30000.',
     ],
     [
       'a batch without a size',
@@ -213,10 +213,10 @@ describe('errors of on(), onBatch() and subscribe()', () => {
 })
 
 describe('batchRegistrationOf', () => {
-  it('is a handler with a batcher as its lane, whose timeout is the own one of the batch', () => {
+  it('keeps the settings, and allows one batch at a time unless told otherwise', () => {
     const { registration } = onBatch({ size: 5, timeoutMs: 100, exclusive: true })()
-    expect(registration.lane).toBeInstanceOf(Batcher)
-    expect(registration).toMatchObject({ timeoutMs: 0, exclusive: true })
+    expect(registration).toMatchObject({ timeoutMs: 100, exclusive: true, concurrency: 1 })
+    expect(registration.batch).toEqual({ size: 5, waitMs: 50 })
   })
 
   it.each([

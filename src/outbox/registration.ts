@@ -8,11 +8,11 @@ import {
   kindOfAny,
   nameReason,
 } from '../core/handler-checks.js'
+import { durationSetting, integerProblem, integerSetting } from '../core/number-settings.js'
 import { readSettings } from '../core/settings.js'
 import { read } from '../core/unknown.js'
-import { Batcher, type BatchFunction } from '../dispatcher/batcher.js'
-import { Gate } from '../dispatcher/gate.js'
-import type { HandlerFunction, HandlerOptions, HandlerRetry, Registration } from '../dispatcher/routing.js'
+import type { BatchFunction, HandlerFunction } from '../handler.js'
+import type { BatchRegistration, HandlerOptions, HandlerRetry, Registration } from '../work/routes.js'
 
 type EventName = string | EventDefinition
 export type Route = EventName | { readonly aggregateType: string; readonly type: EventName }
@@ -25,18 +25,14 @@ export interface BatchHandlerOptions extends HandlerOptions {
 }
 
 /** A registration, and the definition of its event if it was given one. */
-export interface Registered {
+export interface Registered<R extends Registration = Registration> {
   readonly definition: EventDefinition | undefined
-  readonly registration: Registration
+  readonly registration: R
 }
 
 const HANDLER = ['timeoutMs', 'exclusive', 'concurrency', 'retry'] as const
 
-function isWhole(value: number): boolean {
-  return Number.isSafeInteger(value) && value >= 1
-}
-
-/** Checks what `on()` was given and brings it into one form. */
+/** Checks the arguments of `on()`. */
 export function registrationOf(
   route: Route,
   name: string,
@@ -46,38 +42,34 @@ export function registrationOf(
   checkHandler(name, handle, 'on(event, name, handler)')
   const of = handlerCalled(name)
   const options = readSettings(of, given, HANDLER)
-  const { timeoutMs, concurrency, exclusive, retry } = checkedOptions(options, of)
-  const lane = concurrency === Number.POSITIVE_INFINITY ? undefined : new Gate(concurrency)
   const { definition, ...routed } = routeOf(route, name)
-  return { definition, registration: { name, handle, ...routed, exclusive, timeoutMs, retry, lane } }
+  const checked = checkedOptions(options, of)
+  return { definition, registration: { name, handle, batch: null, ...routed, ...checked } }
 }
 
-/** The same for `onBatch()`: to the dispatcher it is a handler that resolves with the batch its event is part of. */
+/** Checks the arguments of `onBatch()`. */
 export function batchRegistrationOf(
   route: Route,
   name: string,
   handle: BatchFunction,
   given: BatchHandlerOptions,
-): Registered {
+): Registered<BatchRegistration> {
   checkHandler(name, handle, 'onBatch(event, name, { size }, handler)')
   const of = handlerCalled(name)
   if (typeof given !== 'object' || given === null) throw new InvalidSettingError('size', MISSING_SIZE, { of })
   const options = readSettings(of, given, ['size', 'waitMs', ...HANDLER])
-  const { size, waitMs = 50 } = options
-  if (!isWhole(size) || size > LARGEST_BATCH) throw new InvalidSettingError('size', MISSING_SIZE, { of })
-  if (!Number.isFinite(waitMs) || waitMs < 0) throw new InvalidSettingError('waitMs', MILLISECONDS, { of })
-  const { timeoutMs, exclusive, retry } = checkedOptions(options, of)
-  const concurrency = options.concurrency ?? 1
-  const lane = new Batcher({ name, size, waitMs, concurrency, timeoutMs, handle })
+  const { size } = options
+  if (integerProblem(size, { min: 1, max: LARGEST_BATCH }) !== null) {
+    throw new InvalidSettingError('size', MISSING_SIZE, { of })
+  }
+  const waitMs = durationSetting('waitMs', options.waitMs, { default: 50, of })
+  const checked = { ...checkedOptions(options, of), concurrency: options.concurrency ?? 1 }
   const { definition, ...routed } = routeOf(route, name)
-  // The batch has its own timeout: waiting for company does not count.
-  return { definition, registration: { name, handle: lane, ...routed, exclusive, timeoutMs: 0, retry, lane } }
+  return { definition, registration: { name, handle, batch: { size, waitMs }, ...routed, ...checked } }
 }
 
-/** What is in memory at a time stays bounded. */
+/** Bounds the memory that a batch takes. */
 const LARGEST_BATCH = 1_000
-const MILLISECONDS = 'must be a number of milliseconds, 0 or more'
-const WHOLE = 'must be a whole number, 1 or more'
 const NO_POLICY = 'must have a delayMs() function. Use exponentialBackoff() or fixedDelay()'
 const MISSING_SIZE = `must be a whole number from 1 to ${LARGEST_BATCH}. Call onBatch(event, name, { size: 100 }, handler)`
 
@@ -93,13 +85,9 @@ function checkedOptions(options: HandlerOptions, of: string) {
   if (options.exclusive !== undefined && typeof options.exclusive !== 'boolean') {
     throw new InvalidSettingError('exclusive', 'must be true or false', { of })
   }
-  const { timeoutMs = 0, exclusive = false, concurrency = Number.POSITIVE_INFINITY, retry } = options
-  if (!Number.isFinite(timeoutMs) || timeoutMs < 0) {
-    throw new InvalidSettingError('timeoutMs', MILLISECONDS, { of })
-  }
-  if (concurrency !== Number.POSITIVE_INFINITY && !isWhole(concurrency)) {
-    throw new InvalidSettingError('concurrency', WHOLE, { of })
-  }
+  const { exclusive = false, concurrency = Number.POSITIVE_INFINITY, retry } = options
+  const timeoutMs = durationSetting('timeoutMs', options.timeoutMs, { default: 0, of })
+  if (concurrency !== Number.POSITIVE_INFINITY) integerSetting('concurrency', concurrency, { min: 1, of })
   const checked = retry === undefined ? undefined : checkedRetry(retry, of)
   return { timeoutMs, exclusive, concurrency, retry: checked }
 }
@@ -107,16 +95,12 @@ function checkedOptions(options: HandlerOptions, of: string) {
 function checkedRetry(given: HandlerRetry, of: string): HandlerRetry {
   const retry = readSettings(`retry of ${of}`, given, ['maxAttempts', 'policy'], 'retry.')
   const { maxAttempts, policy } = retry
-  if (maxAttempts !== undefined && !isWhole(maxAttempts)) {
-    throw new InvalidSettingError('retry.maxAttempts', WHOLE, { of })
-  }
+  if (maxAttempts !== undefined) integerSetting('retry.maxAttempts', maxAttempts, { min: 1, of })
   if (policy !== undefined && typeof policy?.delayMs !== 'function') {
     throw new InvalidSettingError('retry.policy', NO_POLICY, { of })
   }
   const ofPolicy = policy?.maxAttempts
-  if (ofPolicy !== undefined && !isWhole(ofPolicy)) {
-    throw new InvalidSettingError('retry.policy.maxAttempts', WHOLE, { of })
-  }
+  if (ofPolicy !== undefined) integerSetting('retry.policy.maxAttempts', ofPolicy, { min: 1, of })
   const limit = maxAttempts ?? ofPolicy
   return { ...(policy && { policy }), ...(limit !== undefined && { maxAttempts: limit }) }
 }

@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest'
 import { patient } from '../core/backoff.js'
 import { InvalidSettingError } from '../core/errors.js'
-import type { Interceptor } from '../dispatcher/interceptor.js'
 import { memoryStore } from '../stores/memory/index.js'
 import { HOSTILE_VALUES } from '../testing/hostile-values.js'
+import type { Interceptor } from '../work/interceptors.js'
 import { type OutboxOptions, settingsOf } from './settings.js'
 
 const store = memoryStore()

@@ -2,14 +2,16 @@ import { exponentialBackoff, type RetryPolicy } from '../core/backoff.js'
 import { type Clock, systemClock } from '../core/clock.js'
 import type { EventDefinition } from '../core/define-event.js'
 import { InvalidSettingError } from '../core/errors.js'
-import { hasMethod, needs, readArray, readSettings, whole } from '../core/settings.js'
+import { durationSetting, integerSetting } from '../core/number-settings.js'
+import { hasMethod, readArray, readSettings, requireMethods } from '../core/settings.js'
 import { read } from '../core/unknown.js'
-import type { Interceptor } from '../dispatcher/interceptor.js'
-import type { CreateScope } from '../dispatcher/invoke.js'
 import { jsonLogger, type Logger, type Redact, safeLogger } from '../observe/logger.js'
 import { type MetricsExporter, unfailingMetrics } from '../observe/metrics.js'
 import { type Tracer, unfailingTracer } from '../observe/tracing.js'
-import type { EventRecord, EventStore } from '../store.js'
+import type { OutboxStore } from '../store.js'
+import type { CreateScope } from '../work/handler-call.js'
+import type { Interceptor } from '../work/interceptors.js'
+import type { OnDead } from '../work/settlement-effects.js'
 
 export interface DispatcherSettings {
   /** Handlers that run at the same time. Default 4. */
@@ -63,7 +65,7 @@ export interface RetentionSettings {
 }
 
 export interface OutboxOptions<Client> {
-  readonly store: EventStore<Client>
+  readonly store: OutboxStore<Client>
   /** Event types known from the start; handlers add theirs. */
   readonly events?: readonly EventDefinition[]
   readonly dispatcher?: DispatcherSettings
@@ -79,7 +81,7 @@ export interface OutboxOptions<Client> {
   /** Changes the text of handler errors before it is logged, or shown in a span. */
   readonly redact?: Redact
   /** Called once when an event is dead. An error in it is logged. */
-  readonly onDead?: (event: Pick<EventRecord, 'eventId' | 'eventType'>, error: string) => unknown
+  readonly onDead?: OnDead
   readonly clock?: Clock
 }
 
@@ -101,25 +103,50 @@ export function settingsOf<Client>(given: OutboxOptions<Client>) {
   const settings = {
     store: options.store,
     events: readArray('events', options.events ?? [], NO_EVENTS),
-    concurrency: whole('dispatcher.concurrency', dispatcher.concurrency, 4, 1),
-    hotQueueSize: whole('dispatcher.hotQueueSize', dispatcher.hotQueueSize, 1_000, 1),
-    coldQueueSize: whole('dispatcher.coldQueueSize', dispatcher.coldQueueSize, 1_000, 1),
-    queueBytes: whole('dispatcher.queueBytes', dispatcher.queueBytes, 64 * 1_048_576, 1),
-    drainTimeoutMs: whole('dispatcher.drainTimeoutMs', dispatcher.drainTimeoutMs, 5_000, 0),
-    stuckAfterMs: whole('dispatcher.stuckAfterMs', dispatcher.stuckAfterMs, 300_000, 1),
+    concurrency: integerSetting('dispatcher.concurrency', dispatcher.concurrency, { default: 4, min: 1 }),
+    hotQueueSize: integerSetting('dispatcher.hotQueueSize', dispatcher.hotQueueSize, {
+      default: 1_000,
+      min: 1,
+    }),
+    coldQueueSize: integerSetting('dispatcher.coldQueueSize', dispatcher.coldQueueSize, {
+      default: 1_000,
+      min: 1,
+    }),
+    queueBytes: integerSetting('dispatcher.queueBytes', dispatcher.queueBytes, {
+      default: 64 * 1_048_576,
+      min: 1,
+    }),
+    drainTimeoutMs: durationSetting('dispatcher.drainTimeoutMs', dispatcher.drainTimeoutMs, {
+      default: 5_000,
+    }),
+    stuckAfterMs: durationSetting('dispatcher.stuckAfterMs', dispatcher.stuckAfterMs, {
+      default: 300_000,
+      min: 1,
+    }),
     onUnroutable: dispatcher.onUnroutable ?? 'dead',
-    unroutableGraceMs: whole('dispatcher.unroutableGraceMs', dispatcher.unroutableGraceMs, DAY_MS, 0),
+    unroutableGraceMs: durationSetting('dispatcher.unroutableGraceMs', dispatcher.unroutableGraceMs, {
+      default: DAY_MS,
+    }),
     interceptors: checkedInterceptors(dispatcher.interceptors ?? []),
     createScope: dispatcher.createScope,
-    pollIntervalMs: whole('poller.pollIntervalMs', poller.pollIntervalMs, 5_000, 1),
-    batchSize: whole('poller.batchSize', poller.batchSize, 200, 1),
-    leaseMs: whole('poller.leaseMs', poller.leaseMs, 30_000, 100),
-    skipRecentMs: whole('poller.skipRecentMs', poller.skipRecentMs, 0, 0),
-    maxAttempts: whole('retry.maxAttempts', retry.maxAttempts ?? retry.policy?.maxAttempts, 10, 1),
+    pollIntervalMs: durationSetting('poller.pollIntervalMs', poller.pollIntervalMs, {
+      default: 5_000,
+      min: 1,
+    }),
+    batchSize: integerSetting('poller.batchSize', poller.batchSize, { default: 200, min: 1 }),
+    leaseMs: durationSetting('poller.leaseMs', poller.leaseMs, { default: 30_000, min: 100 }),
+    skipRecentMs: durationSetting('poller.skipRecentMs', poller.skipRecentMs, { default: 0 }),
+    maxAttempts: integerSetting('retry.maxAttempts', retry.maxAttempts ?? retry.policy?.maxAttempts, {
+      default: 10,
+      min: 1,
+    }),
     retryPolicy: retry.policy ?? exponentialBackoff(200, 60_000),
     onDeadKey: ordering.onDead ?? 'continue',
-    doneMs: whole('retention.doneMs', retention.doneMs, 7 * DAY_MS, 0),
-    processedMs: whole('retention.processedMs', retention.processedMs, 30 * DAY_MS, 1),
+    doneMs: durationSetting('retention.doneMs', retention.doneMs, { default: 7 * DAY_MS }),
+    processedMs: durationSetting('retention.processedMs', retention.processedMs, {
+      default: 30 * DAY_MS,
+      min: 1,
+    }),
     logger: options.logger ?? jsonLogger(),
     metrics: options.metrics,
     redact: options.redact,
@@ -135,9 +162,9 @@ export function settingsOf<Client>(given: OutboxOptions<Client>) {
   if (!hasMethod(settings.retryPolicy, 'delayMs')) {
     throw new InvalidSettingError('retry.policy', 'must have a delayMs() function; see exponentialBackoff()')
   }
-  needs('metrics', options.metrics, ['count', 'gauge', 'duration'])
-  needs('tracer', options.tracer, ['start'])
-  needs('clock', options.clock, ['now', 'monotonic', 'setTimer'])
+  requireMethods('metrics', options.metrics, ['count', 'gauge', 'duration'])
+  requireMethods('tracer', options.tracer, ['start'])
+  requireMethods('clock', options.clock, ['now', 'monotonic', 'setTimer'])
   const functions = { redact: options.redact, onDead: options.onDead, createScope: dispatcher.createScope }
   for (const [name, given] of Object.entries(functions)) {
     if (given !== undefined && typeof given !== 'function') {

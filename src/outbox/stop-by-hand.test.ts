@@ -1,6 +1,6 @@
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { turns, world } from '../../test/support/machinery-world.js'
 import { recordingLogger } from '../../test/support/recording.js'
+import { turns, world } from '../../test/support/runtime-world.js'
 import { gate } from '../testing/store-conformance/fixtures.js'
 import { createTestOutbox, type TestOutbox } from '../testing/test-outbox.js'
 

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import type { EventBus, EventHandler } from '../bus.js'
-import { InMemoryEventBus } from '../buses/memory.js'
+import { InMemoryEventBus } from '../buses/memory/index.js'
 import { defineEvent, type EventDefinition } from '../core/define-event.js'
 import type { EventEnvelope } from '../core/envelope.js'
 import { AftercommitError, HandlerExistsError, InvalidSettingError } from '../core/errors.js'

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { stopped, turns, world } from '../../test/support/machinery-world.js'
+import { stopped, turns, world } from '../../test/support/runtime-world.js'
 
 /** A started outbox, and what happens in the order in which it does. */
 async function shop() {

@@ -1,4 +1,4 @@
-export { InMemoryEventBus } from '../buses/memory.js'
+export { InMemoryEventBus } from '../buses/memory/index.js'
 export {
   type MemoryClient,
   type MemoryStore,
@@ -6,11 +6,11 @@ export {
   memoryStore,
 } from '../stores/memory/index.js'
 export {
-  type BuriedMessage,
   type BusConformanceOptions,
   type BusNeed,
   type BusWorld,
   busConformance,
+  type DeadLetteredMessage,
   type TestedBus,
 } from './bus-conformance/index.js'
 export type { Match } from './matches.js'

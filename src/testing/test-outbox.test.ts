@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { z } from 'zod'
-import { InMemoryEventBus } from '../buses/memory.js'
+import { InMemoryEventBus } from '../buses/memory/index.js'
 import { fixedDelay } from '../core/backoff.js'
 import { defineEvent } from '../core/define-event.js'
 import { matches } from './matches.js'

@@ -1,5 +1,5 @@
 import { AssertionError } from 'node:assert'
-import type { InMemoryEventBus } from '../buses/memory.js'
+import type { InMemoryEventBus } from '../buses/memory/index.js'
 import type { EventDefinition } from '../core/define-event.js'
 import { EventEnvelope } from '../core/envelope.js'
 import { silentLogger } from '../observe/logger.js'

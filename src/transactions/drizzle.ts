@@ -1,5 +1,5 @@
 // entry: aftercommit/drizzle
-import { oneAtATime } from '../ambient.js'
+import { serialized } from '../ambient.js'
 import { AftercommitError, InvalidSettingError } from '../core/errors.js'
 import { readSettings } from '../core/settings.js'
 import { causesOf, read } from '../core/unknown.js'
@@ -131,7 +131,7 @@ function connectionOf(db: object): object {
 
 /** One transaction at a time, whichever outbox it belongs to; the others wait in the order in which they asked. */
 function alone<T>(connection: object, body: () => Promise<T>): Promise<T> {
-  return oneAtATime(connection, body, nested)
+  return serialized(connection, body, nested)
 }
 
 function nested(): AftercommitError {

@@ -160,7 +160,7 @@ class Nesting {
       this.#savepoints.push({ name, end: await this.#begun() })
       return
     }
-    const at = this.#savepoints.findLastIndex((one) => one.name === name)
+    const at = this.#savepoints.findLastIndex((savepoint) => savepoint.name === name)
     const [savepoint] = at < 0 ? [] : this.#savepoints.splice(at)
     await savepoint?.end(verb === 'RELEASE SAVEPOINT' ? undefined : new Error('rolled back to a savepoint'))
   }

@@ -1,5 +1,5 @@
 // entry: aftercommit/typeorm
-import { oneAtATime } from '../ambient.js'
+import { serialized } from '../ambient.js'
 import { AftercommitError } from '../core/errors.js'
 import type { HostedTransactions, SqlRow, SqlValue, TransactionsOf } from '../transaction.js'
 
@@ -64,7 +64,7 @@ async function alone<Manager, T>(source: Runner<Manager>, run: () => Promise<T>)
     if (runner.isTransactionActive) throw nested()
     return run().catch((error) => repaired(runner, error))
   }
-  return oneAtATime(source, work, nested)
+  return serialized(source, work, nested)
 }
 
 /** SQLite may have rolled back by itself; TypeORM's ROLLBACK then fails, and it takes the transaction for open ever after. */

@@ -8,8 +8,8 @@ const FRAMES = [
   frame('(root)'),
   frame('(idle)'),
   frame('(garbage collector)'),
-  frame('#work', `${root}dist/dispatcher/dispatcher.js`, 135),
-  frame('add', `${root}dist/dispatcher/settler.js`, 9),
+  frame('#executeOne', `${root}dist/work/dispatcher.js`, 135),
+  frame('add', `${root}dist/work/settler.js`, 9),
   frame('claim', `${root}dist/stores/postgres/claim.js`),
   frame('#decodeText', `${root}dist/core/envelope.js`),
   frame('parseRow', `${root}bench/node_modules/pg-protocol/dist/parser.js`, 227),
@@ -34,7 +34,7 @@ describe('a CPU profile', () => {
     const shares = Object.fromEntries(areas.map(({ name, share }) => [name, Math.round(share * 100)]))
     expect(shares).toEqual({
       'garbage collector': 40,
-      'ours: dispatcher': 30,
+      'ours: work': 30,
       'ours: settler': 5,
       'ours: store': 5,
       'JSON.parse': 5,
@@ -48,7 +48,7 @@ describe('a CPU profile', () => {
 
   it('names functions with their place in the package, most first', () => {
     const names = functions.map(({ name }) => name)
-    expect(names.slice(0, 2)).toEqual(['(garbage collector)', '#work  dist/dispatcher/dispatcher.js:136'])
+    expect(names.slice(0, 2)).toEqual(['(garbage collector)', '#executeOne  dist/work/dispatcher.js:136'])
     expect(names).toContain('parseRow  pg-protocol/dist/parser.js:228')
     expect(names).toContain('(anonymous)  bench/roles/drain.js:1')
   })
@@ -56,7 +56,7 @@ describe('a CPU profile', () => {
 
 it('sums the allocations of a function over all places that call it', () => {
   const leaf = (selfSize: number) => ({
-    callFrame: frame('add', `${root}dist/dispatcher/settler.js`),
+    callFrame: frame('add', `${root}dist/work/settler.js`),
     selfSize,
     children: [],
   })
@@ -66,6 +66,6 @@ it('sums the allocations of a function over all places that call it', () => {
   expect(perEvent).toBe(50)
   expect(functions).toEqual([
     { name: 'Map', share: 0.6, perEvent: 30 },
-    { name: 'add  dist/dispatcher/settler.js:1', share: 0.4, perEvent: 20 },
+    { name: 'add  dist/work/settler.js:1', share: 0.4, perEvent: 20 },
   ])
 })

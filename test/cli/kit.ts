@@ -7,7 +7,7 @@ import { complaintOf } from '../../src/cli/complaint.js'
 import { Terminal } from '../../src/cli/terminal.js'
 import { EventId } from '../../src/core/event-id.js'
 import { createOutbox, fixedDelay, RetryAfter, silentLogger, Unrecoverable } from '../../src/index.js'
-import type { EventStore } from '../../src/store.js'
+import type { OutboxStore } from '../../src/store.js'
 
 const ROOT = path.resolve(import.meta.dirname, '../..')
 export const MAIN = path.join(ROOT, 'dist/cli/main.js')
@@ -69,7 +69,7 @@ const CARD_ERROR = 'card declined\n    at bank \u001b[2J\u009b31m'
  * Events of every kind: `dead-1` to `dead-3`, dead after two attempts of charge-card, while send-receipt has succeeded;
  * `gone-1`, dead at once; `done-1`, `done-2`; `new-1` with an ordering key; `late-1`, waiting; `bytes-1`.
  */
-export async function seed(store: EventStore<unknown>): Promise<void> {
+export async function seed(store: OutboxStore<unknown>): Promise<void> {
   const outbox = createOutbox({
     store,
     logger: silentLogger,

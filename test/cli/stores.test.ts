@@ -3,7 +3,7 @@ import os from 'node:os'
 import path from 'node:path'
 import mysql from 'mysql2/promise'
 import { describe, expect, inject, it, onTestFinished } from 'vitest'
-import type { EventStore } from '../../src/store.js'
+import type { OutboxStore } from '../../src/store.js'
 import { mysqlStore } from '../../src/stores/mysql/index.js'
 import { sqliteStore } from '../../src/stores/sqlite/index.js'
 import { isOn } from '../support/databases.js'
@@ -12,7 +12,7 @@ import { run, SECRETS, seed } from './kit.js'
 
 interface Subject {
   readonly url: string
-  readonly store: EventStore<unknown>
+  readonly store: OutboxStore<unknown>
 }
 
 function onSqlite(): Subject {
@@ -24,7 +24,7 @@ function onSqlite(): Subject {
     if (!driver) throw new Error('no driver')
     return driver.open(file)
   })
-  return { url: `sqlite:${file}`, store: store as EventStore<unknown> }
+  return { url: `sqlite:${file}`, store: store as OutboxStore<unknown> }
 }
 
 async function onMysql(): Promise<Subject> {
@@ -40,7 +40,7 @@ async function onMysql(): Promise<Subject> {
     await admin.query(`drop database ${name}`)
     await admin.end()
   })
-  return { url: url.href, store: mysqlStore(pool) as EventStore<unknown> }
+  return { url: url.href, store: mysqlStore(pool) as OutboxStore<unknown> }
 }
 
 const SUBJECTS: readonly [string, () => Subject | Promise<Subject>, boolean][] = [

@@ -26,7 +26,7 @@ describe.skipIf(!place)('Kafka', () => {
       name: `Kafka with ${library}`,
       runner,
       createWorld: async () => createKafkaWorld(place as KafkaPlace, library),
-      patienceMs: 60_000,
+      timeoutMs: 60_000,
     })
   }
 })

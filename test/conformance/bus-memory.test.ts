@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, it } from 'vitest'
-import { InMemoryEventBus } from '../../src/buses/memory.js'
+import { InMemoryEventBus } from '../../src/buses/memory/index.js'
 import { busConformance } from '../../src/testing/bus-conformance/index.js'
 
 busConformance({

@@ -3,8 +3,8 @@ import { busConformance } from '../../src/testing/bus-conformance/index.js'
 import { type Broker, hasRabbitmq, rabbitmqWorld, startBroker } from '../support/rabbitmq.js'
 
 // RabbitMQ takes many seconds to start, and more on a busy machine.
-const PATIENCE_MS = 60_000
-vi.setConfig({ testTimeout: 2 * PATIENCE_MS, hookTimeout: 2 * PATIENCE_MS })
+const TIMEOUT_MS = 60_000
+vi.setConfig({ testTimeout: 2 * TIMEOUT_MS, hookTimeout: 2 * TIMEOUT_MS })
 
 const runner = { describe, it, beforeEach, afterEach }
 
@@ -23,13 +23,13 @@ describe.skipIf(!hasRabbitmq())('RabbitMQ', () => {
     name: 'RabbitMQ with amqplib',
     runner,
     createWorld: () => rabbitmqWorld(broker),
-    patienceMs: PATIENCE_MS,
+    timeoutMs: TIMEOUT_MS,
   })
 
   busConformance({
     name: 'RabbitMQ with amqplib, one active consumer',
     runner,
     createWorld: () => rabbitmqWorld(broker, { singleActive: true }),
-    patienceMs: PATIENCE_MS,
+    timeoutMs: TIMEOUT_MS,
   })
 })

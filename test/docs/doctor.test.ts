@@ -2,7 +2,7 @@ import fs from 'node:fs'
 import path from 'node:path'
 import { createPool } from 'mysql2/promise'
 import { describe, expect, inject, it } from 'vitest'
-import type { EventStore } from '../../src/index.js'
+import type { OutboxStore } from '../../src/index.js'
 import { memoryStore } from '../../src/stores/memory/index.js'
 import { mysqlStore } from '../../src/stores/mysql/index.js'
 import { postgresStore } from '../../src/stores/postgres/index.js'
@@ -15,7 +15,7 @@ import { type SqliteDriver, sqliteDrivers, sqliteFolder } from '../support/sqlit
 import { afterwards, emptyDatabase, poolOn } from '../support/trap-kit.js'
 import { ROOT } from './snippets.js'
 
-type Store = EventStore<never>
+type Store = OutboxStore<never>
 
 const STORES: Readonly<Record<string, () => Promise<Store>>> = {
   PostgreSQL: async () => postgresStore(poolOn(await emptyDatabase())) as unknown as Store,

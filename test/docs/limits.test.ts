@@ -2,6 +2,7 @@ import { expect, it } from 'vitest'
 import { LINE_LIMIT } from '../../scripts/check-exports.mjs'
 import { MAX_HEADERS, MAX_METADATA, MAX_NAME } from '../../src/core/checks.js'
 import { MAX_EVENT_ID } from '../../src/core/event-id.js'
+import { MAX_DURATION_MS } from '../../src/core/number-settings.js'
 import { MAX_BATCH_BYTES, MAX_PAYLOAD_BYTES, MAX_PAYLOAD_DEPTH } from '../../src/core/payload-limits.js'
 import { MAX_COLUMN_BYTES } from '../../src/core/row-limits.js'
 import { patient } from '../../src/index.js'
@@ -28,7 +29,7 @@ function mostOfRelay(): number {
   try {
     relayOptionsOf({ publishAll: async () => {} } as never, { batchSize: 10 ** 9 })
   } catch (error) {
-    return numberOf(/at most ([\d,]*\d)/.exec((error as Error).message)?.[1] ?? '')
+    return numberOf(/from 1 to (\d+)/.exec((error as Error).message)?.[1] ?? '')
   }
   return Number.NaN
 }
@@ -37,8 +38,8 @@ function limit(page: string, pattern: RegExp, what: string, code: number): Limit
   return { page, pattern, what, code }
 }
 
-const SETTLED = 'BATCH in src/dispatcher/settler.ts'
-const settled = constantIn('src/dispatcher/settler.ts', 'BATCH')
+const SETTLED = 'BATCH in src/work/settler.ts'
+const settled = constantIn('src/work/settler.ts', 'BATCH')
 const LOGGED = 'MAX_LOGGED in src/core/redact.ts'
 const logged = constantIn('src/core/redact.ts', 'MAX_LOGGED')
 const MESSAGE = 'MAX_MESSAGE in src/core/unknown.ts'
@@ -46,7 +47,7 @@ const message = constantIn('src/core/unknown.ts', 'MAX_MESSAGE')
 const IDENTIFIER = 'the length of STRICT in src/core/identifier.ts'
 const [identifier] = findIn('src/core/identifier.ts', /const STRICT = .*\{0,(\d+)\}/g)
 const nameLength = Number(identifier?.groups[1]) + 1
-const ROOM = 'src/dispatcher/waiting-room.ts'
+const ROOM = 'src/work/handler-queue.ts'
 
 const LIMITS: readonly Limit[] = [
   limit('CONTRIBUTING.md', /A cohesive file may have ([\d,]+)/g, 'LINE_LIMIT', LINE_LIMIT),
@@ -63,6 +64,12 @@ const LIMITS: readonly Limit[] = [
     /when the file has at most (\d+) MB/g,
     'SMALL_FILE in MB',
     constantIn('src/stores/sqlite/diagnose.ts', 'SMALL_FILE') / MIB,
+  ),
+  limit(
+    'docs/configuration.md',
+    /at most ([\d,]+) days/g,
+    'the largest number of a variable in days',
+    MAX_DURATION_MS / (24 * 3_600_000),
   ),
   limit(
     'docs/cli.md',
@@ -84,8 +91,8 @@ const LIMITS: readonly Limit[] = [
   limit(
     'docs/handling.md',
     /hundred others \((\d+) MiB/g,
-    `MOST_BYTES in ${ROOM}, in MiB`,
-    constantIn(ROOM, 'MOST_BYTES') / MIB,
+    `MAX_BYTES in ${ROOM}, in MiB`,
+    constantIn(ROOM, 'MAX_BYTES') / MIB,
   ),
   limit(
     'docs/handling.md',
@@ -96,16 +103,16 @@ const LIMITS: readonly Limit[] = [
   limit(
     'docs/handling.md',
     /starts early with (\d+) MiB/g,
-    `MOST_BYTES in ${ROOM}, in MiB`,
-    constantIn(ROOM, 'MOST_BYTES') / MIB,
+    `MAX_BYTES in ${ROOM}, in MiB`,
+    constantIn(ROOM, 'MAX_BYTES') / MIB,
   ),
   limit('docs/logging.md', /up to ([\d,]+) characters of the message/g, MESSAGE, message),
   limit('docs/logging.md', /The line has (\d+) characters/g, LOGGED, logged),
   limit(
     'docs/logging.md',
     /\(the first (\d+)\)/g,
-    'MOST_LOGGED in src/poller/janitor.ts',
-    constantIn('src/poller/janitor.ts', 'MOST_LOGGED'),
+    'MAX_LOGGED in src/maintenance/unhandled-reporter.ts',
+    constantIn('src/maintenance/unhandled-reporter.ts', 'MAX_LOGGED'),
   ),
   limit('docs/metrics.md', /writes outcomes, for up to ([\d,]+) events/g, SETTLED, settled),
   limit('src/observe/names.ts', /writes outcomes, for up to ([\d,]+) events/g, SETTLED, settled),
@@ -141,13 +148,13 @@ const LIMITS: readonly Limit[] = [
   limit('docs/relay.md', /1 to ([\d,]*\d)/g, 'the largest batchSize of a relay', mostOfRelay()),
   limit(
     'docs/relay.md',
-    /at last every (\d+) s/g,
-    'LONGEST_PROBE_MS in seconds',
-    constantIn('src/relay.ts', 'LONGEST_PROBE_MS') / 1_000,
+    /growing delays of up to (\d+) s/g,
+    'MAX_PROBE_MS in seconds',
+    constantIn('src/relay.ts', 'MAX_PROBE_MS') / 1_000,
   ),
   limit(
     'docs/relay.md',
-    /\n?\s([\d.]+) s, then less and less often/g,
+    /\n?\s([\d.]+) s, then with growing delays/g,
     'FIRST_PROBE_MS in seconds',
     constantIn('src/relay.ts', 'FIRST_PROBE_MS') / 1_000,
   ),
@@ -193,8 +200,16 @@ const LIMITS: readonly Limit[] = [
   limit(
     'docs/tuning.md',
     /other processes every (\d+) ms/g,
-    'MIN_WAIT_MS in src/poller/poller.ts',
-    constantIn('src/poller/poller.ts', 'MIN_WAIT_MS'),
+    'MIN_WAIT_MS in src/work/scan-plan.ts',
+    constantIn('src/work/scan-plan.ts', 'MIN_WAIT_MS'),
+  ),
+  ...(
+    [
+      ['docs/consuming.md', /at most (\d+) × `concurrency`/g],
+      ['docs/brokers/rabbitmq.md', /at most `(\d+) × concurrency`/g],
+    ] as const
+  ).map(([page, pattern]) =>
+    limit(page, pattern, 'UNACKED_PER_SLOT', constantIn('src/bus/consumer.ts', 'UNACKED_PER_SLOT')),
   ),
   limit(
     'docs/brokers/redis.md',
@@ -211,32 +226,32 @@ const LIMITS: readonly Limit[] = [
   limit(
     'docs/brokers/nats.md',
     /more than (\d+) kB of headers/g,
-    'LONGEST_HEADERS in kB',
-    Math.round(constantIn('src/buses/nats/consumption.ts', 'LONGEST_HEADERS') / 1_024),
+    'MAX_HEADER_BYTES in kB',
+    Math.round(constantIn('src/buses/nats/consumption.ts', 'MAX_HEADER_BYTES') / 1_024),
   ),
   limit(
     'docs/brokers/rabbitmq.md',
     /cut to ([\d,]+) characters each/g,
-    'MAX_SAID',
-    constantIn('src/buses/rabbitmq/transport.ts', 'MAX_SAID'),
+    'MAX_LOGGED_TYPES',
+    constantIn('src/buses/rabbitmq/sender.ts', 'MAX_LOGGED_TYPES'),
   ),
   limit(
     'docs/brokers/kafka.md',
     /less than (\d+) seconds/g,
-    'SHORTEST_SESSION_MS in seconds',
-    constantIn('src/buses/kafka/index.ts', 'SHORTEST_SESSION_MS') / 1_000,
+    'MIN_SESSION_MS in seconds',
+    constantIn('src/buses/kafka/transport.ts', 'MIN_SESSION_MS') / 1_000,
   ),
   limit(
     'docs/brokers/kafka.md',
     /`ce_deaderror` is cut to (\d+)/g,
     'SHORT_ERROR',
-    constantIn('src/buses/kafka/dead-letter.ts', 'SHORT_ERROR'),
+    constantIn('src/buses/kafka/message.ts', 'SHORT_ERROR'),
   ),
   limit(
     'docs/brokers/kafka.md',
     /attributes are cut to ([\d,]+) characters/g,
     'SHORT_ATTRIBUTE',
-    constantIn('src/buses/kafka/dead-letter.ts', 'SHORT_ATTRIBUTE'),
+    constantIn('src/buses/kafka/message.ts', 'SHORT_ATTRIBUTE'),
   ),
 ]
 

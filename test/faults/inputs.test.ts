@@ -6,10 +6,10 @@ import {
   type Clock,
   createOutbox,
   DuplicateEventError,
-  type EventStore,
   fixedDelay,
   type Outbox,
   type OutboxOptions,
+  type OutboxStore,
   systemClock,
 } from '../../src/index.js'
 import { memoryStore } from '../../src/stores/memory/index.js'
@@ -27,7 +27,7 @@ import { signal, until } from '../support/waiting.js'
 
 /** Faults that need no broken server: what people publish, throw and name, and clocks that are wrong. */
 
-type AnyStore = EventStore<unknown>
+type AnyStore = OutboxStore<unknown>
 type Settings = Omit<OutboxOptions<unknown>, 'store' | 'logger'>
 
 async function onPostgres(): Promise<AnyStore> {
@@ -209,7 +209,8 @@ describe.each(STORES.filter(([, , database]) => isOn(database)))('on %s,', (_nam
   })
 
   it('an application clock that is off by an hour, and jumps, costs no lease and delivers nothing early', async () => {
-    const { outbox, log } = await world({ poller: { leaseMs: 400 }, clock: jumpingClock() })
+    const leaseMs = 1_500
+    const { outbox, log } = await world({ poller: { leaseMs }, clock: jumpingClock() })
     const finish = signal()
     const runs: string[] = []
     outbox.on('slow', 'hang', async () => {
@@ -223,7 +224,7 @@ describe.each(STORES.filter(([, , database]) => isOn(database)))('on %s,', (_nam
     await until('it runs', () => runs.includes('slow'))
     const leasedUntil = async () => (await recordsOf(outbox))[0]?.lockedUntil?.getTime() ?? 0
     const first = await leasedUntil()
-    await until('three leases have gone by', async () => (await leasedUntil()) > first + 1_200)
+    await until('three leases have gone by', async () => (await leasedUntil()) > first + 3 * leaseMs)
     await outbox.enqueue({ type: 'thing', payload: 'soon' }, { delayMs: 30 })
     await until('what is due comes', () => runs.includes('soon'))
     finish.give()

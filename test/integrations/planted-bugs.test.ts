@@ -1,7 +1,7 @@
 import { createRequire } from 'node:module'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import type { TransactionHost } from '../../src/index.js'
-import type { EventStore } from '../../src/store.js'
+import type { OutboxStore } from '../../src/store.js'
 import type { SqliteDatabase } from '../../src/stores/sqlite/index.js'
 import { type TransactionWorld, transactionConformance } from '../../src/testing/index.js'
 import { type Database, sqliteDatabase } from './support/sqlite.js'
@@ -66,13 +66,13 @@ function hostOn(db: Connection): Host {
 }
 
 function worldOn(
-  planted: { host?: (right: Host) => Host; store?: (right: EventStore) => EventStore } = {},
+  planted: { host?: (right: Host) => Host; store?: (right: OutboxStore) => OutboxStore } = {},
 ): TransactionWorld<Tx> {
   const { host = (right) => right, store = (right) => right } = planted
   const statement = (tx: Tx, sql: string, ...params: unknown[]) => tx.connection.prepare(sql).run(...params)
   return {
     ...database.world,
-    createStore: (table) => store(database.world.createStore(table) as EventStore),
+    createStore: (table) => store(database.world.createStore(table) as OutboxStore),
     transactionsOf: (outbox) => outbox.transactionsOf(host(hostOn(connection))),
     insert: async (tx, id) => statement(tx, 'insert into business values (?)', id),
     execute: async (tx, sql) => tx.connection.exec(sql),
@@ -92,10 +92,10 @@ function worldOn(
 }
 
 /** Replaces methods of a store, and leaves the others on it. */
-function altered(store: EventStore, methods: Partial<EventStore>): EventStore {
+function altered(store: OutboxStore, methods: Partial<OutboxStore>): OutboxStore {
   return new Proxy(store, {
     get(target, name) {
-      const value = methods[name as keyof EventStore] ?? target[name as keyof EventStore]
+      const value = methods[name as keyof OutboxStore] ?? target[name as keyof OutboxStore]
       return typeof value === 'function' ? value.bind(target) : value
     },
   })
@@ -217,7 +217,7 @@ describe('the suite', () => {
 
   it('finds an outbox that does not look which rows are left before the commit', async () => {
     const written = new Map<string, number>()
-    const store = (right: EventStore) =>
+    const store = (right: OutboxStore) =>
       altered(right, {
         append: async (...args) => {
           const result = await right.append(...args)
@@ -237,11 +237,11 @@ describe('the suite', () => {
   })
 
   it('finds an inbox that forgets', { timeout: 90_000 }, async () => {
-    const markProcessed = async (right: EventStore, args: Parameters<EventStore['markProcessed']>) => {
+    const markProcessed = async (right: OutboxStore, args: Parameters<OutboxStore['markProcessed']>) => {
       await right.markProcessed(...args)
       return true
     }
-    const store = (right: EventStore) =>
+    const store = (right: OutboxStore) =>
       altered(right, { markProcessed: (...args) => markProcessed(right, args) })
     expect(await firstFailure(() => worldOn({ store }))).toMatch(/^inbox: a duplicate has no second effect/)
   })

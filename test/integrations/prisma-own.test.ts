@@ -4,7 +4,7 @@ import { PrismaPg } from '@prisma/adapter-pg'
 import { afterAll, beforeAll, describe, expect, inject, it, onTestFinished } from 'vitest'
 import type { PrismaClient } from '../../.tmp/prisma/postgres/index.js'
 import { makePrismaClients } from '../../scripts/prisma-clients.mjs'
-import type { EventStore } from '../../src/index.js'
+import type { OutboxStore } from '../../src/index.js'
 import { prismaTransactions } from '../../src/transactions/prisma.js'
 import type { Database as DatabaseKind } from '../projects.js'
 import { describeOn, isOn } from '../support/databases.js'
@@ -69,7 +69,7 @@ interface Kind {
   open(): Promise<Opened> | null
 }
 interface Opened {
-  createStore(table: string): EventStore<unknown>
+  createStore(table: string): OutboxStore<unknown>
   committed(ids: readonly string[]): Promise<readonly string[]>
   client(isLate: RegExp): Promise<PrismaClient>
   drop(): unknown

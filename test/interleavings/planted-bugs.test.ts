@@ -1,14 +1,14 @@
 import { describe, expect, it } from 'vitest'
-import type { ClaimRequest, EventStore } from '../../src/store.js'
+import type { ClaimRequest, OutboxStore } from '../../src/store.js'
 import { memoryWorld } from './kit/memory-world.js'
 import { ordersOf } from './kit/orders.js'
 import { Play, type Scenario } from './kit/play.js'
 import type { Seat } from './kit/world.js'
 import { WHOLE_CALLS } from './scenarios.js'
 
-type Bug = (good: EventStore) => Partial<EventStore>
+type Bug = (good: OutboxStore) => Partial<OutboxStore>
 
-async function tokenOf(store: EventStore, eventId: string): Promise<string> {
+async function tokenOf(store: OutboxStore, eventId: string): Promise<string> {
   const [record] = await store.list({ eventIds: [eventId] })
   return record?.lockedBy ?? ''
 }
@@ -105,7 +105,7 @@ const BUGS: Readonly<Record<string, Bug>> = {
   }),
 }
 
-function spoiledBy(bug: Bug): (good: EventStore) => EventStore {
+function spoiledBy(bug: Bug): (good: OutboxStore) => OutboxStore {
   return (good) => ({ ...good, ...bug(good) })
 }
 

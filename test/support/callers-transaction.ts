@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest'
-import { createOutbox, type EventStore, type MetricsExporter } from '../../src/index.js'
+import { createOutbox, type MetricsExporter, type OutboxStore } from '../../src/index.js'
 import { recordLog } from './log-recorder.js'
 
 /** A transaction that the application began on a client of its own. */
@@ -10,7 +10,7 @@ export interface CallersTransaction<Client> {
 }
 
 export interface CallersWorld<Client> {
-  readonly store: EventStore<Client>
+  readonly store: OutboxStore<Client>
   begin(): Promise<CallersTransaction<Client>>
 }
 

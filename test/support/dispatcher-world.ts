@@ -2,22 +2,23 @@ import { fixedDelay, type RetryPolicy } from '../../src/core/backoff.js'
 import { EventCatalog } from '../../src/core/catalog.js'
 import { type EnvelopeInit, EventEnvelope } from '../../src/core/envelope.js'
 import type { StoredEvent } from '../../src/core/stored-event.js'
-import type { BatchFunction } from '../../src/dispatcher/batcher.js'
-import { BoundedQueue } from '../../src/dispatcher/bounded-queue.js'
-import { Delivery, type DeliveryInit } from '../../src/dispatcher/delivery.js'
-import { Dispatcher, type DispatcherOptions } from '../../src/dispatcher/dispatcher.js'
-import { InFlight } from '../../src/dispatcher/in-flight.js'
-import { type HandlerFunction, type HandlerOptions, Routes } from '../../src/dispatcher/routing.js'
-import { Settler } from '../../src/dispatcher/settler.js'
+import type { BatchFunction, HandlerFunction } from '../../src/handler.js'
 import {
   type BatchHandlerOptions,
   batchRegistrationOf,
   type Route,
   registrationOf,
 } from '../../src/outbox/registration.js'
+import type { Wakeup } from '../../src/ports.js'
 import type { Settlement } from '../../src/store.js'
 import { event } from '../../src/testing/store-conformance/fixtures.js'
 import { VirtualClock } from '../../src/testing/virtual-clock.js'
+import { BoundedQueue } from '../../src/work/bounded-queue.js'
+import { Delivery, type DeliveryInit } from '../../src/work/delivery.js'
+import { Dispatcher, type DispatcherOptions } from '../../src/work/dispatcher.js'
+import { InFlight } from '../../src/work/in-flight.js'
+import { type HandlerOptions, Routes } from '../../src/work/routes.js'
+import { Settler } from '../../src/work/settler.js'
 import { recordingLogger, recordingMetrics } from './recording.js'
 
 interface Setup
@@ -41,12 +42,12 @@ export function dispatcherWorld(setup: Setup = {}) {
     logger: log,
     metrics: undefined,
     keepDone: true,
-    held: () => inFlight.size,
+    inFlightCount: () => inFlight.size,
     store: {
       list: async () => [],
       async settleIfLeased(settlements) {
         outcomes.push(...settlements)
-        return new Set(settlements.map((one) => one.eventId))
+        return new Set(settlements.map(({ eventId }) => eventId))
       },
     },
     onSettled: (delivery) => {
@@ -55,8 +56,8 @@ export function dispatcherWorld(setup: Setup = {}) {
   })
   const hotQueue = new BoundedQueue<Delivery>(1_000, 1e9)
   const coldQueue = new BoundedQueue<Delivery>(1_000, 1e9)
-  let rooms = 0
-  let laneRooms = 0
+  const wakeups: Wakeup[] = []
+  const requested = (reason: Wakeup['reason']) => wakeups.filter((wakeup) => wakeup.reason === reason).length
   const dispatcher = new Dispatcher({
     instance: 'me',
     concurrency: setup.concurrency ?? 4,
@@ -78,8 +79,7 @@ export function dispatcherWorld(setup: Setup = {}) {
       dropped.push(delivery.event.eventId)
       inFlight.remove(delivery)
     },
-    onRoom: () => rooms++,
-    onLaneRoom: () => laneRooms++,
+    wakeups: { request: (wakeup) => wakeups.push(wakeup) },
   })
   const onType = (route: Route, name: string, handle: HandlerFunction, options: HandlerOptions = {}) =>
     dispatcher.register([registrationOf(route, name, handle, options).registration])
@@ -88,9 +88,9 @@ export function dispatcherWorld(setup: Setup = {}) {
   }
   const hot = (...ids: string[]) => {
     for (const eventId of ids) {
-      const one = delivery({ eventId }, { source: 'hot' })
-      hotQueue.reserve(one.bytes)
-      dispatcher.hot(one)
+      const published = delivery({ eventId }, { source: 'hot' })
+      hotQueue.reserve(published.bytes)
+      dispatcher.addHot(published)
     }
   }
   return {
@@ -100,13 +100,15 @@ export function dispatcherWorld(setup: Setup = {}) {
     onType,
     onBatch,
     hot,
-    cold: (...deliveries: Delivery[]) => dispatcher.cold(deliveries),
-    rooms: () => rooms,
-    laneRooms: () => laneRooms,
+    cold: (...deliveries: Delivery[]) => dispatcher.addCold(deliveries),
+    /** Number of requests after the cold queue became shorter. */
+    spaceRequests: () => requested('space'),
+    /** Number of requests after event types became claimable again. */
+    capacityRequests: () => requested('capacity'),
     /** Lets everything happen that needs no time but the settler's. */
     settle: () => clock.advance(5),
     /** The outcomes so far: `a done`. */
-    ends: () => outcomes.map((one) => [one.eventId, one.outcome].join(' ')),
+    ends: () => outcomes.map(({ eventId, outcome }) => `${eventId} ${outcome}`),
   }
 }
 
@@ -143,8 +145,8 @@ export function run(orderingKey: string, ...ids: string[]): Delivery {
     const [eventId = '', eventType = 'order.placed'] = id.split(':')
     return delivery({ eventId, eventType, orderingKey })
   })
-  deliveries.forEach((one, at) => {
-    one.next = deliveries[at + 1] ?? null
+  deliveries.forEach((each, at) => {
+    each.next = deliveries[at + 1] ?? null
   })
   return deliveries[0] as Delivery
 }

@@ -4,10 +4,10 @@ import {
   createOutbox,
   EventEnvelope,
   type EventRecord,
-  type EventStore,
   fixedDelay,
   type Outbox,
   type OutboxOptions,
+  type OutboxStore,
 } from '../../src/index.js'
 import { recordLog } from './log-recorder.js'
 import { randomOf } from './random.js'
@@ -27,7 +27,7 @@ export interface StoredRow {
 /** An outbox table into which a test writes by plain SQL. */
 export interface ForeignTable {
   readonly dialect: Dialect
-  readonly store: EventStore
+  readonly store: OutboxStore
   /** Rejects when the database refuses the row. */
   insert(columns: Columns): Promise<unknown>
   /** Runs SQL with its values written out, as a person would type it. */
@@ -328,7 +328,7 @@ export function randomRow(dialect: Dialect, seed: number, n: number): { columns:
 type Seen = { readonly id: string; readonly by: string }
 
 /** Everything that happens to events: handlers, a batch handler, a relay to a strict broker, and what handlers publish. */
-export function consumerOf(store: EventStore, options: Partial<OutboxOptions<unknown>> = {}) {
+export function consumerOf(store: OutboxStore, options: Partial<OutboxOptions<unknown>> = {}) {
   const log = recordLog()
   const seen: Seen[] = []
   const wrong: string[] = []
@@ -374,7 +374,7 @@ export function consumerOf(store: EventStore, options: Partial<OutboxOptions<unk
       if (occurredAt && (payloadText === null) === (payloadBytes === null))
         throw new Error('no payload, or two')
       const { attributes, contentType, body } = messageOf(event, undefined)
-      const received = eventOf({ attributes, contentType, body, deliveries: 1 })
+      const received = eventOf({ attributes, contentType, body, deliveryCount: 1 })
       if (JSON.stringify(received) !== JSON.stringify(event)) throw new Error('the broker changes it')
     } catch (error) {
       wrong.push(`${by} got ${event.eventId}: ${error}`)

@@ -4,7 +4,7 @@ import { type Admin, Kafka, logLevel } from 'kafkajs'
 import { KafkaMissing, type KafkaServer, startKafka } from '../../scripts/kafka-server.mjs'
 import { freePort } from '../../scripts/private-server.mjs'
 import { kafkaBus, type PlatformaticClient } from '../../src/buses/kafka/index.js'
-import type { BuriedMessage, BusWorld, TestedBus } from '../../src/testing/bus-conformance/index.js'
+import type { BusWorld, DeadLetteredMessage, TestedBus } from '../../src/testing/bus-conformance/index.js'
 import { type BlindProxy, startBlindProxy } from './kafka-proxy.js'
 import { until } from './until.js'
 
@@ -105,7 +105,7 @@ export function createKafkaWorld(place: KafkaPlace, library: KafkaLibrary): BusW
     dispose: async () => {
       for (const [bus, door] of doors) if (!gone.has(bus)) place.giveBack(door)
     },
-    buried: (group) => readDead(direct, `${topic}.${group}.dead`),
+    deadLetters: (group) => readDead(direct, `${topic}.${group}.dead`),
     publishForeign: (body, attributes) => publishForeign(direct, topic, body, attributes),
     kill: () => place.server.kill(),
     restart: () => place.server.start(),
@@ -143,7 +143,7 @@ export async function createNarrow(kafka: Kafka, topic: string): Promise<void> {
   await asAdmin(kafka, (admin) => admin.createTopics({ topics, waitForLeaders: false }))
 }
 
-/** How far the group has come in the first partition. */
+/** Returns the committed offset of the group in the first partition. */
 export async function committedOf(kafka: Kafka, topic: string, groupId: string): Promise<string | undefined> {
   const [found] = await asAdmin(kafka, (admin) => admin.fetchOffsets({ groupId, topics: [topic] }))
   return found?.partitions[0]?.offset
@@ -177,7 +177,7 @@ async function publishForeign(
   await producer.disconnect()
 }
 
-/** All that lies in the topic at this moment; nothing when there is none. */
+/** Returns all messages of the topic, or an empty list if the topic does not exist. */
 export async function readTopic(kafka: Kafka, topic: string) {
   const offsets = await asAdmin(kafka, async (admin) =>
     (await admin.listTopics()).includes(topic) ? offsetsOf(admin, topic) : [],
@@ -226,7 +226,7 @@ type KafkajsMessage = Parameters<
   NonNullable<NonNullable<Parameters<ReturnType<Kafka['consumer']>['run']>[0]>['eachMessage']>
 >[0]
 
-async function readDead(kafka: Kafka, topic: string): Promise<readonly BuriedMessage[]> {
+async function readDead(kafka: Kafka, topic: string): Promise<readonly DeadLetteredMessage[]> {
   const records = await readTopic(kafka, topic)
   return records.map(({ value, headers }) => ({
     eventId: headers.ce_id,

@@ -5,7 +5,7 @@ import { findNats, type NatsOptions, type NatsServer, startNats } from '../../sc
 import type { BrokerBus } from '../../src/bus/broker-bus.js'
 import { type NatsBusOptions, natsBus } from '../../src/buses/nats/index.js'
 import { silentLogger } from '../../src/observe/logger.js'
-import type { BuriedMessage, BusWorld, TestedBus } from '../../src/testing/bus-conformance/index.js'
+import type { BusWorld, DeadLetteredMessage, TestedBus } from '../../src/testing/bus-conformance/index.js'
 import { startProxy, type TcpProxy } from './proxy.js'
 
 export { findNats, type NatsOptions, type NatsServer, startNats }
@@ -56,7 +56,7 @@ export async function createNatsWorld(server: NatsServer): Promise<BusWorld> {
       proxies.set(bus, proxy)
       return bus
     },
-    buried: (group) => readBuried(admin, `${stream}~${group}~dead`),
+    deadLetters: (group) => readDeadLetters(admin, `${stream}~${group}~dead`),
     publishForeign: async (body, attributes) => {
       const own = headers()
       for (const [name, value] of Object.entries(attributes)) own.set(`ce-${name}`, value)
@@ -86,10 +86,10 @@ async function deleteStreams(admin: NatsConnection, prefix: string): Promise<voi
     if (config.name.startsWith(prefix)) await manager.streams.delete(config.name)
 }
 
-async function readBuried(admin: NatsConnection, stream: string): Promise<BuriedMessage[]> {
+async function readDeadLetters(admin: NatsConnection, stream: string): Promise<DeadLetteredMessage[]> {
   const manager = await jetstreamManager(admin)
   const { state } = await manager.streams.info(stream)
-  const found: BuriedMessage[] = []
+  const found: DeadLetteredMessage[] = []
   for (let seq = state.first_seq; seq <= state.last_seq && state.messages > 0; seq++) {
     const message = await manager.streams.getMessage(stream, { seq })
     const attribute = (name: string) => {
@@ -109,7 +109,7 @@ async function readBuried(admin: NatsConnection, stream: string): Promise<Buried
   return found
 }
 
-/** What the tests of one file share: connections, proxies and buses on a stream of the test's own, ended by `end`. */
+/** Shared by the tests of one file: connections, proxies and buses on a new stream. `end` closes them. */
 export class NatsBench {
   readonly stream = freshStream()
   readonly ends: (() => unknown)[] = []

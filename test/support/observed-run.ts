@@ -5,7 +5,7 @@ import {
   PeriodicExportingMetricReader,
 } from '@opentelemetry/sdk-metrics'
 import type pg from 'pg'
-import type { EventStore, MetricsExporter } from '../../src/index.js'
+import type { MetricsExporter, OutboxStore } from '../../src/index.js'
 import { otelMetrics } from '../../src/observe/otel.js'
 import { prometheusMetrics } from '../../src/observe/prometheus.js'
 import { until } from './until.js'
@@ -93,7 +93,7 @@ function both(one: MetricsExporter, other: MetricsExporter): MetricsExporter {
 }
 
 /** Writes the outcome, and denies it once when it is told to. */
-function losing(store: EventStore<pg.PoolClient>, leases: { lose: boolean }): EventStore<pg.PoolClient> {
+function losing(store: OutboxStore<pg.PoolClient>, leases: { lose: boolean }): OutboxStore<pg.PoolClient> {
   return new Proxy(store, {
     get(target, name) {
       const value: unknown = Reflect.get(target, name, target)

@@ -1,26 +1,26 @@
 import type {
-  Burial,
   ConsumeOptions,
   Consumption,
+  DeadLetterReason,
   IncomingMessage,
   OutgoingMessage,
   Transport,
-} from '../../src/bus/transport.js'
+} from '../../src/bus.js'
 
-/** A transport on paper: a test plays the broker, and sees what it is told. */
+/** A transport without a broker. The test delivers messages, and reads the calls that the bus has made. */
 export class PaperTransport implements Transport, Consumption {
   readonly broker = 'Paper'
   readonly sent: OutgoingMessage[] = []
   readonly acked: IncomingMessage[][] = []
   readonly released: IncomingMessage[] = []
-  readonly buried: { readonly message: IncomingMessage; readonly burial: Burial }[] = []
+  readonly deadLettered: { readonly message: IncomingMessage; readonly reason: DeadLetterReason }[] = []
   readonly extended: IncomingMessage[][] = []
   readonly problems: unknown[] = []
   consuming: ConsumeOptions | null = null
   closes = 0
   isDown = false
   answer: (message: OutgoingMessage) => unknown | null = () => null
-  onBury: () => Promise<void> = async () => {}
+  onDeadLetter: () => Promise<void> = async () => {}
   onAck: () => Promise<void> = async () => {}
 
   async send(messages: readonly OutgoingMessage[]): Promise<readonly (unknown | null)[]> {
@@ -42,10 +42,10 @@ export class PaperTransport implements Transport, Consumption {
     return this
   }
 
-  /** Hands a message out. */
-  deliver(message: OutgoingMessage, deliveries = 1): IncomingMessage {
+  /** Delivers a message to the consumer. */
+  deliver(message: OutgoingMessage, deliveryCount = 1): IncomingMessage {
     const { contentType, attributes, body } = message
-    const incoming = { contentType, attributes, body, deliveries }
+    const incoming = { contentType, attributes, body, deliveryCount }
     this.consuming?.onMessage(incoming)
     return incoming
   }
@@ -59,16 +59,16 @@ export class PaperTransport implements Transport, Consumption {
     this.released.push(...messages)
   }
 
-  async bury(message: IncomingMessage, burial: Burial): Promise<void> {
-    await this.onBury()
-    this.buried.push({ message, burial })
+  async deadLetter(message: IncomingMessage, reason: DeadLetterReason): Promise<void> {
+    await this.onDeadLetter()
+    this.deadLettered.push({ message, reason })
   }
 
-  async extend(messages: readonly IncomingMessage[]): Promise<void> {
+  async extendLeases(messages: readonly IncomingMessage[]): Promise<void> {
     this.extended.push([...messages])
   }
 
-  async pause(): Promise<void> {}
+  async stopDelivery(): Promise<void> {}
 
   async close(): Promise<void> {
     this.closes++

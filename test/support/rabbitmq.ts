@@ -5,12 +5,12 @@ import type { BrokerBus } from '../../src/bus/broker-bus.js'
 import { type RabbitmqBusOptions, rabbitmqBus } from '../../src/buses/rabbitmq/index.js'
 import type { EventEnvelope } from '../../src/core/envelope.js'
 import { silentLogger } from '../../src/observe/logger.js'
-import type { BuriedMessage, BusWorld, TestedBus } from '../../src/testing/bus-conformance/index.js'
+import type { BusWorld, DeadLetteredMessage, TestedBus } from '../../src/testing/bus-conformance/index.js'
 import { startProxy, type TcpProxy } from './proxy.js'
 
 export { findRabbitmq, type RabbitmqServer, startRabbitmq }
 
-/** The server of AMQP_URL, which nobody kills, or one of the test's own. */
+/** The server of AMQP_URL, which tests must not kill, or a server that the test has started. */
 export interface Broker {
   readonly url: string
   readonly server: RabbitmqServer | undefined
@@ -72,7 +72,8 @@ export async function rabbitmqWorld(broker: Broker, own: RabbitmqBusOptions = {}
         await channel.deleteExchange(exchange)
       })
     },
-    buried: (group) => peek(broker.url, `${exchange}.${group}.dead`).then((found) => found.map(buriedOf)),
+    deadLetters: (group) =>
+      peek(broker.url, `${exchange}.${group}.dead`).then((found) => found.map(deadLettersOf)),
     publishForeign: (body, attributes) => publishForeign(broker.url, exchange, body, attributes),
     kill: server && (() => server.kill()),
     restart: server && (() => server.start()),
@@ -85,7 +86,7 @@ export async function rabbitmqWorld(broker: Broker, own: RabbitmqBusOptions = {}
   }
 }
 
-/** All that lies in a queue, in its order; none when there is no such queue. It stays there. */
+/** Returns all messages of a queue in order, or an empty list if the queue does not exist. It stays there. */
 export async function peek(url: string, queue: string): Promise<readonly GetMessage[]> {
   const found: GetMessage[] = []
   try {
@@ -102,7 +103,7 @@ export async function peek(url: string, queue: string): Promise<readonly GetMess
   return found
 }
 
-/** On a connection of its own. What it leaves unanswered goes back. */
+/** Runs the work on a separate connection. RabbitMQ returns unacknowledged messages to their queues afterwards. */
 export async function withChannel<T>(url: string, work: (channel: Channel) => Promise<T>): Promise<T> {
   const connection: ChannelModel = await connect(url)
   connection.on('error', () => {})
@@ -135,7 +136,7 @@ async function publishForeign(
   }
 }
 
-function buriedOf({ content, properties }: GetMessage): BuriedMessage {
+function deadLettersOf({ content, properties }: GetMessage): DeadLetteredMessage {
   const headers: Record<string, unknown> = properties.headers ?? {}
   const of = (name: string) => headers[`cloudEvents:${name}`] ?? headers[`cloudEvents_${name}`]
   return {
@@ -149,7 +150,7 @@ function buriedOf({ content, properties }: GetMessage): BuriedMessage {
   }
 }
 
-/** What the tests of one file share: buses and proxies on an exchange of the test's own, ended by `end`. */
+/** Shared by the tests of one file: buses and proxies on a new exchange. `end` closes them. */
 export class RabbitmqBench {
   readonly exchange = `shop-${randomBytes(4).toString('hex')}`
   readonly ends: (() => Promise<unknown>)[] = []

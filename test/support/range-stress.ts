@@ -1,6 +1,6 @@
 import { setTimeout as pause } from 'node:timers/promises'
 import pg from 'pg'
-import type { Claim, ClaimedRow, EventStore, Settlement } from '../../src/store.js'
+import type { Claim, ClaimedRow, OutboxStore, Settlement } from '../../src/store.js'
 import { postgresStore } from '../../src/stores/postgres/index.js'
 import { randomOf } from './random.js'
 
@@ -44,11 +44,11 @@ export const claimOf = (token: string, more: object = {}) => ({
 
 export async function storeOn(
   url: string,
-): Promise<{ store: EventStore; pool: pg.Pool; close(): Promise<void> }> {
+): Promise<{ store: OutboxStore; pool: pg.Pool; close(): Promise<void> }> {
   const pool = new pg.Pool({ connectionString: url, max: 4 })
   // Its database may be dropped before its connections are closed.
   pool.on('error', () => {})
-  const store = postgresStore(pool, { doorbell: false }) as unknown as EventStore
+  const store = postgresStore(pool, { doorbell: false }) as unknown as OutboxStore
   await store.open(NEVER)
   const close = async () => {
     await store.close()
@@ -101,7 +101,7 @@ export async function stress(
     holders.set(row.eventId, { worker, until: asked + LEASE_MS })
   }
 
-  const settle = async (worker: number, store: EventStore, settlements: Settlement[], until: number) => {
+  const settle = async (worker: number, store: OutboxStore, settlements: Settlement[], until: number) => {
     // Failed or given back: somebody may have it before we hear that it was written.
     for (const { eventId, outcome } of settlements) {
       if (outcome !== 'done' && holders.get(eventId)?.worker === worker) holders.delete(eventId)

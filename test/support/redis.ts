@@ -4,7 +4,7 @@ import { createClient } from 'redis'
 import { type RedisServer, startRedis } from '../../scripts/redis-server.mjs'
 import type { BusOptions } from '../../src/bus/settings.js'
 import { type RedisClient, redisBus } from '../../src/buses/redis/index.js'
-import type { BuriedMessage, BusWorld, TestedBus } from '../../src/testing/bus-conformance/index.js'
+import type { BusWorld, DeadLetteredMessage, TestedBus } from '../../src/testing/bus-conformance/index.js'
 import { startProxy, type TcpProxy } from './proxy.js'
 
 export { type RedisServer, startRedis }
@@ -84,7 +84,7 @@ export async function redisWorld(given: GivenRedis, open: OpenRedis): Promise<Bu
       if (keys.length > 0) await direct.del(...keys)
       direct.disconnect()
     },
-    buried: async (group) => buriedOf(await direct.xrange(`${stream}.${group}.dead`, '-', '+')),
+    deadLetters: async (group) => deadLettersOf(await direct.xrange(`${stream}.${group}.dead`, '-', '+')),
     publishForeign: async (body, attributes) => {
       const fields = Object.entries(attributes).flatMap(([name, value]) => [`ce-${name}`, value])
       await direct.xadd(stream, '*', ...fields, 'data', body, 'somebody', 'else')
@@ -105,7 +105,7 @@ export async function redisWorld(given: GivenRedis, open: OpenRedis): Promise<Bu
   return { ...world, kill: () => server.kill(), restart: () => server.start() }
 }
 
-function buriedOf(entries: readonly [id: string, fields: string[]][]): BuriedMessage[] {
+function deadLettersOf(entries: readonly [id: string, fields: string[]][]): DeadLetteredMessage[] {
   return entries.map(([, fields]) => {
     const of = (name: string) => {
       const at = fields.indexOf(name)

@@ -1,5 +1,5 @@
 import { expect, onTestFinished } from 'vitest'
-import { createOutbox, type EventStore, fixedDelay } from '../../src/index.js'
+import { createOutbox, fixedDelay, type OutboxStore } from '../../src/index.js'
 import { recordLog } from './log-recorder.js'
 import { until } from './waiting.js'
 
@@ -17,7 +17,7 @@ const NEIGHBOURS = 60
 /** Generous, for slow machines. How long other outcomes wait to the millisecond is tested with the settler. */
 const SOON_MS = 10_000
 
-function outboxOn(store: EventStore) {
+function outboxOn(store: OutboxStore) {
   const log = recordLog()
   const outbox = createOutbox({
     store,
@@ -37,7 +37,7 @@ function outboxOn(store: EventStore) {
 }
 
 /** An error text that the database cannot store is replaced; the outcomes beside it are written at once. */
-export async function replacesRefusedText(store: EventStore, rules: Rules, reason: RegExp): Promise<void> {
+export async function replacesRefusedText(store: OutboxStore, rules: Rules, reason: RegExp): Promise<void> {
   const { outbox, log, handled } = outboxOn(store)
   await outbox.migrate()
   await rules.refuseText()
@@ -68,7 +68,7 @@ export async function replacesRefusedText(store: EventStore, rules: Rules, reaso
 }
 
 /** An outcome that the database refuses whatever its text is does not hold up any other, and is written when it can be. */
-export async function passesRefusedOutcome(store: EventStore, rules: Rules): Promise<void> {
+export async function passesRefusedOutcome(store: OutboxStore, rules: Rules): Promise<void> {
   const { outbox, log, handled } = outboxOn(store)
   await outbox.migrate()
   const isDone = async (id: string) => (await outbox.store.list({ eventIds: [id] }))[0]?.status === 'DONE'

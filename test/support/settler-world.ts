@@ -1,6 +1,6 @@
-import { Settler } from '../../src/dispatcher/settler.js'
 import type { EventRecord, EventStatusName, Settlement } from '../../src/store.js'
 import { VirtualClock } from '../../src/testing/virtual-clock.js'
+import { Settler } from '../../src/work/settler.js'
 import { recordingLogger } from './recording.js'
 
 export const done = (n: number): Settlement => ({ eventId: `e${n}`, token: 'test:1', outcome: 'done' })
@@ -38,7 +38,7 @@ export function world(write: Write = () => {}): World {
     logger: log,
     metrics: undefined,
     keepDone: true,
-    held: () => made.held,
+    inFlightCount: () => made.held,
     store: {
       list: async ({ eventIds = [] }) => {
         const found = eventIds.filter((id) => rows.has(id))

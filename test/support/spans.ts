@@ -13,7 +13,7 @@ export interface RecordedSpans {
   all(): readonly ReadableSpan[]
   named(name: string): readonly ReadableSpan[]
   /** The only one of that name. */
-  one(name: string): ReadableSpan
+  only(name: string): ReadableSpan
   clear(): void
 }
 
@@ -27,7 +27,7 @@ export function recordSpans(): RecordedSpans {
   return {
     all: () => exporter.getFinishedSpans(),
     named,
-    one: (name) => {
+    only: (name) => {
       const [span, ...more] = named(name)
       if (span && more.length === 0) return span
       const names = exporter.getFinishedSpans().map((other) => other.name)

@@ -1,6 +1,6 @@
 import { createPool } from 'mysql2/promise'
 import { inject } from 'vitest'
-import type { EventStore } from '../../src/index.js'
+import type { OutboxStore } from '../../src/index.js'
 import { mysqlStore } from '../../src/stores/mysql/index.js'
 import { postgresStore } from '../../src/stores/postgres/index.js'
 import { sqliteStore } from '../../src/stores/sqlite/index.js'
@@ -14,7 +14,7 @@ type Value = string | number | null
 
 /** A migrated store on an empty database, and SQL past it. */
 export interface StoreWorld {
-  readonly store: EventStore<unknown>
+  readonly store: OutboxStore<unknown>
   /** Parameters are `?` in their order. Rows come back as objects. */
   query(sql: string, params?: readonly Value[]): Promise<readonly Record<string, unknown>[]>
   /** Bytes that the server has sent on all connections so far; null for a database in the same process. */
@@ -29,7 +29,7 @@ async function onPostgres(): Promise<StoreWorld> {
   pool.on('connect', (client) => {
     streams.add((client as unknown as { connection: { stream: { bytesRead: number } } }).connection.stream)
   })
-  const store = postgresStore(pool) as EventStore<unknown>
+  const store = postgresStore(pool) as OutboxStore<unknown>
   await store.migrate()
   const query = async (sql: string, params: readonly Value[] = []) => {
     let n = 0
@@ -58,7 +58,7 @@ async function onMysql(): Promise<StoreWorld> {
   pool.on('connection', (connection) => {
     streams.add((connection as unknown as { stream: { bytesRead: number } }).stream)
   })
-  const store = mysqlStore(pool) as EventStore<unknown>
+  const store = mysqlStore(pool) as OutboxStore<unknown>
   await store.migrate()
   const query = async (sql: string, params: readonly Value[] = []) => {
     const [rows] = await pool.query(sql, [...params])
@@ -84,7 +84,7 @@ async function onSqlite(): Promise<StoreWorld> {
   const folder = sqliteFolder()
   const [driver] = sqliteDrivers()
   const open = () => (driver as NonNullable<typeof driver>).open(folder.file('a.db'))
-  const store = sqliteStore(open) as EventStore<unknown>
+  const store = sqliteStore(open) as OutboxStore<unknown>
   afterwards('remove the folder', async () => folder.remove())
   afterwards('close', () => store.close())
   await store.migrate()

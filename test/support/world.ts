@@ -5,10 +5,10 @@ import { afterAll, beforeAll, describe, inject, onTestFinished } from 'vitest'
 import {
   createOutbox,
   defineEvent,
-  type EventStore,
   fixedDelay,
   type Outbox,
   type OutboxOptions,
+  type OutboxStore,
   silentLogger,
 } from '../../src/index.js'
 import { postgresStore } from '../../src/stores/postgres/index.js'
@@ -22,7 +22,7 @@ export const OrderPlaced = defineEvent<{ orderId: string }>('order.placed', {
 })
 
 export type PgOutbox = Outbox<pg.PoolClient>
-type PgStore = EventStore<pg.PoolClient>
+type PgStore = OutboxStore<pg.PoolClient>
 
 export interface WorldOptions extends Partial<Omit<OutboxOptions<pg.PoolClient>, 'store'>> {
   readonly doorbell?: boolean

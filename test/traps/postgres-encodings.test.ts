@@ -3,7 +3,13 @@ import { createPool } from 'mysql2/promise'
 import type pg from 'pg'
 import postgres from 'postgres'
 import { describe, expect, inject, it } from 'vitest'
-import { AftercommitError, createOutbox, type EventStore, fixedDelay, silentLogger } from '../../src/index.js'
+import {
+  AftercommitError,
+  createOutbox,
+  fixedDelay,
+  type OutboxStore,
+  silentLogger,
+} from '../../src/index.js'
 import { memoryStore } from '../../src/stores/memory/index.js'
 import { mysqlStore } from '../../src/stores/mysql/index.js'
 import { postgresStore } from '../../src/stores/postgres/index.js'
@@ -24,12 +30,12 @@ async function databaseIn(encoding: string): Promise<string> {
   return inject('postgresUrl').replace(/[^/]*$/, name)
 }
 
-const DRIVERS: Readonly<Record<string, (url: string) => EventStore<never>>> = {
-  pg: (url: string) => postgresStore(poolOn(url)) as unknown as EventStore<never>,
+const DRIVERS: Readonly<Record<string, (url: string) => OutboxStore<never>>> = {
+  pg: (url: string) => postgresStore(poolOn(url)) as unknown as OutboxStore<never>,
   'postgres.js': (url: string) => {
     const sql = postgres(url, { max: 6, onnotice: () => {} })
     afterwards('end postgres.js', () => sql.end({ timeout: 1 }))
-    return postgresStore(sql) as unknown as EventStore<never>
+    return postgresStore(sql) as unknown as OutboxStore<never>
   },
 }
 

@@ -15,12 +15,12 @@ import {
   type EventId,
   type EventPublisher,
   type EventRecord,
-  type EventStore,
   type EventSubscriber,
   exponentialBackoff,
   type HandlerContext,
   type Outbox,
   type OutboxOptions,
+  type OutboxStore,
   type Transaction,
 } from '../../src/index.js'
 import { type MemoryClient, memoryStore } from '../../src/stores/memory/index.js'
@@ -212,7 +212,7 @@ describe('createOutbox', () => {
   })
 
   it('takes it from a store of one’s own', () => {
-    const store = {} as EventStore<{ mine: true }>
+    const store = {} as OutboxStore<{ mine: true }>
     expectTypeOf(createOutbox({ store })).toEqualTypeOf<Outbox<{ mine: true }>>()
   })
 
@@ -247,15 +247,15 @@ describe('createOutbox', () => {
     createOutbox({ store, events: [Plain({ orderId: '', total: 1 })] })
     // @ts-expect-error not a setting
     createOutbox({ store, retention: { days: 7 } })
-    expectTypeOf<OutboxOptions<pg.PoolClient>['store']>().toEqualTypeOf<EventStore<pg.PoolClient>>()
+    expectTypeOf<OutboxOptions<pg.PoolClient>['store']>().toEqualTypeOf<OutboxStore<pg.PoolClient>>()
   })
 })
 
 describe('postgresStore', () => {
   it('has the client of what it is given', () => {
-    expectTypeOf(postgresStore(pool)).toEqualTypeOf<EventStore<pg.PoolClient>>()
-    expectTypeOf(postgresStore(sql)).toEqualTypeOf<EventStore<postgres.TransactionSql>>()
-    expectTypeOf(postgresStore(pglite)).toEqualTypeOf<EventStore<PGliteTransaction>>()
+    expectTypeOf(postgresStore(pool)).toEqualTypeOf<OutboxStore<pg.PoolClient>>()
+    expectTypeOf(postgresStore(sql)).toEqualTypeOf<OutboxStore<postgres.TransactionSql>>()
+    expectTypeOf(postgresStore(pglite)).toEqualTypeOf<OutboxStore<PGliteTransaction>>()
     // @ts-expect-error a connection string is not a pool
     postgresStore('postgres://localhost/db')
     // @ts-expect-error not an option

@@ -27,7 +27,7 @@ function hasDead(history) {
 function fallen(history, eventId) {
   const holds = history.holds.get(eventId) ?? []
   for (const hold of holds) {
-    const higher = holds.find((one) => one.at < hold.asked && one.attempts > hold.attempts)
+    const higher = holds.find((other) => other.at < hold.asked && other.attempts > hold.attempts)
     if (higher) return [{ eventId, text: `attempts fell from ${higher.attempts} to ${hold.attempts}` }]
   }
   return []

@@ -36,15 +36,16 @@ function excuseOf(history, first, second) {
   }
   if (!hold) return null
   const sent = (history.settlements.get(eventId) ?? []).filter(
-    (one) => one.proc === proc && one.token === hold.token && one.sentAt <= second.startAt,
+    (settlement) =>
+      settlement.proc === proc && settlement.token === hold.token && settlement.sentAt <= second.startAt,
   )
-  if (sent.some((one) => one.sentAt < first.endAt))
+  if (sent.some((settlement) => settlement.sentAt < first.endAt))
     return 'the outcome had been sent before the handler ended'
   if (sent.some(({ settled }) => settled === true)) return null
-  if (sent.some((one) => one.settled === null || one.answeredAt > second.startAt)) {
+  if (sent.some((settlement) => settlement.settled === null || settlement.answeredAt > second.startAt)) {
     return 'its settlement failed or was not answered'
   }
-  if (sent.some((one) => one.sentAt < hold.until && one.answeredAt >= hold.until)) {
+  if (sent.some((settlement) => settlement.sentAt < hold.until && settlement.answeredAt >= hold.until)) {
     return 'its settlement was held up until the lease was over'
   }
   return hindrance(history, hold, second.startAt)
@@ -52,7 +53,10 @@ function excuseOf(history, first, second) {
 
 function wasWritten(history, { hold, proc, eventId }) {
   const settlements = history.settlements.get(eventId) ?? []
-  return settlements.some((one) => one.proc === proc && one.token === hold?.token && one.settled === true)
+  return settlements.some(
+    (settlement) =>
+      settlement.proc === proc && settlement.token === hold?.token && settlement.settled === true,
+  )
 }
 
 /** What a strike can do to a process that lives on; nothing else that is hit keeps it from its duties. */

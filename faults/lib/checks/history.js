@@ -25,7 +25,7 @@ export function historyOf(journal, state) {
     publications: publicationsOf(lines),
     rows: new Map(state.rows.map((row) => [row.eventId, row])),
     business: new Map(state.business.map((row) => [row.eventId, row])),
-    /** Of the event's type; none when nothing is known of the event. */
+    /** Returns the handlers of the event's type, or none if the event is unknown. */
     handlersOf: (eventId) => state.handlers[types.get(eventId)] ?? [],
     isExactlyOnce: (handler) => state.exactlyOnce.includes(handler),
   }
@@ -42,7 +42,7 @@ export function groupBy(items, keyOf) {
   return groups
 }
 
-/** One for each life of a process. `freezes`, `hits` and `late` are times in which it could not do its duties. */
+/** Returns one entry per life of a process. In the times `freezes`, `hits` and `late`, the process could not work. */
 function livesOf(lines) {
   const lives = new Map()
   const lifeOf = (proc) => {
@@ -68,13 +68,13 @@ function thaw(life, at) {
   if (last && last.to === Infinity) last.to = at
 }
 
-/** When a life was certainly over; infinite when nobody saw its end. */
+/** Returns the time at which a life was certainly over, or infinity if its end was not recorded. */
 export function endOf(lives, proc) {
   return lives.get(proc)?.exit?.at ?? Infinity
 }
 
 /**
- * One for each event of a claim or a birth. The database took the lease between `asked` and `at`, so it was certainly
+ * Returns one entry per event of a claim or a birth. The database took the lease between `asked` and `at`, so it was certainly
  * in force from `at` until `until` and certainly over after `overBy`, each moved on by renewals.
  */
 function holdsOf(lines) {
@@ -138,13 +138,13 @@ function settlementsOf(lines) {
 
 function answer(sent, line) {
   const settled = new Set(line.events)
-  for (const one of sent ?? []) {
-    one.answeredAt = line.at
-    one.settled = settled.has(one.eventId)
+  for (const settlement of sent ?? []) {
+    settlement.answeredAt = line.at
+    settlement.settled = settled.has(settlement.eventId)
   }
 }
 
-/** `ok`: true, false, or null for a run whose end nobody saw; it lasts as long as its life. */
+/** `ok` is true, false, or null for a run whose end was not recorded. Such a run lasts as long as its life. */
 function runsOf(lines, lives, holds) {
   const runs = []
   const open = new Map()

@@ -27,10 +27,10 @@ export function runsDoNotOverlap(history) {
   for (const { eventId, proc, handler, run } of unleased) {
     violations.set(`${proc}\n${run}`, { eventId, text: `${proc} ran ${handler} without a lease` })
   }
-  for (const one of runs) {
-    const overMs = one.hold ? one.startAt - overBy(one.hold, one.startAt) : 0
+  for (const handling of runs) {
+    const overMs = handling.hold ? handling.startAt - overBy(handling.hold, handling.startAt) : 0
     if (overMs <= START_MS) continue
-    const { eventId, proc, handler, run } = one
+    const { eventId, proc, handler, run } = handling
     const text = `${proc} began ${handler} when its lease was over for ${overMs.toFixed(0)} ms`
     violations.set(`${proc}\n${run}`, { eventId, text })
   }
@@ -42,8 +42,8 @@ const START_MS = 300
 
 /** When a lease that nobody renewed after that time was certainly over. */
 function overBy({ at, leaseMs, renewals }, time) {
-  const asked = renewals.filter((one) => one.asked <= time)
-  return Math.max(at + leaseMs, ...asked.map((one) => one.at + one.leaseMs))
+  const asked = renewals.filter((renewal) => renewal.asked <= time)
+  return Math.max(at + leaseMs, ...asked.map((renewal) => renewal.at + renewal.leaseMs))
 }
 
 /** Pairs of runs of which the second started while the first was under way. */
@@ -72,7 +72,7 @@ function overlapText(history, first, second) {
 function leaseLeft(history, { hold, proc, eventId }, at) {
   if (!hold) return 0
   const sent = (history.settlements.get(eventId) ?? []).some(
-    (one) => one.proc === proc && one.token === hold.token && one.sentAt <= at,
+    (settlement) => settlement.proc === proc && settlement.token === hold.token && settlement.sentAt <= at,
   )
   return sent ? 0 : hold.until - at
 }
@@ -88,8 +88,8 @@ export function onlyTheOwnerSettles(history) {
   for (const [eventId, settlements] of history.settlements) {
     const holds = history.holds.get(eventId) ?? []
     const counted = settlements.filter(({ settled }) => settled === true)
-    for (const one of counted) {
-      const text = staleText(one, holds)
+    for (const settlement of counted) {
+      const text = staleText(settlement, holds)
       if (text) violations.push({ eventId, text })
     }
     const final = counted.filter(({ isFinal }) => isFinal)
@@ -122,7 +122,7 @@ export function finalIsFinal(history) {
   const violations = []
   let seen = false
   for (const [eventId, settlements] of history.settlements) {
-    const final = settlements.filter((one) => one.isFinal && one.settled === true)
+    const final = settlements.filter((settlement) => settlement.isFinal && settlement.settled === true)
     if (final.length === 0) continue
     seen = true
     const finalAt = Math.min(...final.map(({ answeredAt }) => answeredAt))

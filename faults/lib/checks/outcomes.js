@@ -43,7 +43,9 @@ function unhandled(history, eventId, successes) {
 }
 
 function hasEffect({ state }, handler, eventId) {
-  return state.effects.some((one) => one.handler === handler && one.eventId === eventId && one.count > 0)
+  return state.effects.some(
+    (effect) => effect.handler === handler && effect.eventId === eventId && effect.count > 0,
+  )
 }
 
 /**

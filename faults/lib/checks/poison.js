@@ -15,11 +15,11 @@ export function poisonStaysAlone(history) {
   for (const poison of poisons) {
     const until = throughAt(history, poison)
     const graceMs = PATIENCE_MS + 3 * longestLease(history)
-    for (const one of othersOf(history, poisons)) {
-      if (one.committedAt < poison.since || one.committedAt + graceMs > until) continue
+    for (const other of othersOf(history, poisons)) {
+      if (other.committedAt < poison.since || other.committedAt + graceMs > until) continue
       seen = true
-      if (one.doneAt <= until) continue
-      const { eventId } = one
+      if (other.doneAt <= until) continue
+      const { eventId } = other
       violations.push({
         eventId,
         eventIds: [poison.eventId],

@@ -10,7 +10,10 @@ export function stoppedProcessesExit({ lives }) {
   for (const { proc, stopped, exit, freezes } of lives.values()) {
     if (!stopped) continue
     seen = true
-    const frozen = freezes.reduce((sum, one) => sum + Math.max(0, one.to - Math.max(one.from, stopped.at)), 0)
+    const frozen = freezes.reduce(
+      (sum, freeze) => sum + Math.max(0, freeze.to - Math.max(freeze.from, stopped.at)),
+      0,
+    )
     const tookMs = exit ? exit.at - stopped.at - frozen : Infinity
     if (tookMs > EXIT_WITHIN_MS) {
       violations.push({ procs: [proc], text: `${proc} did not exit within ten seconds of stop()` })
@@ -21,7 +24,7 @@ export function stoppedProcessesExit({ lives }) {
   return { seen, violations }
 }
 
-/** I12. No error that nobody caught, no exit that nobody meant. Being killed on purpose is the only excuse. */
+/** I12. No process has an uncaught error or an unexpected exit, unless it was killed on purpose. */
 export function nothingCrashes({ lines, lives }) {
   const violations = []
   for (const { what, proc, text } of lines) {

@@ -1,6 +1,6 @@
 import { groupBy } from './history.js'
 
-/** Lines that can matter to anybody's event. */
+/** Kinds of lines that can concern every event. */
 const EVERYBODYS = new Set(['cut', 'server', 'fault', 'healed', 'drained'])
 const OF_A_LIFE = new Set(['hit', 'problem', 'stopped', 'late'])
 const OF_A_CHILD = new Set(['spawned', 'exited', 'froze', 'thawed'])
@@ -62,10 +62,10 @@ function linesByEvent(lines) {
 }
 
 function answerFor(line, id) {
-  return line.what === 'settled' ? { ...line, events: line.events.filter((one) => one === id) } : line
+  return line.what === 'settled' ? { ...line, events: line.events.filter((eventId) => eventId === id) } : line
 }
 
-/** One line of text for each line of the story, with the time since its first one. */
+/** Formats the story with one line of text per line, which starts with the time since the first line. */
 export function storyText({ invariant, eventId, text, story }) {
   const head = `${invariant}${eventId === undefined ? '' : ` ${eventId}`}: ${text}`
   const from = story[0]?.at ?? 0
@@ -103,7 +103,7 @@ function attemptsOf(entry) {
   return Array.isArray(entry) ? entry[1] : 0
 }
 
-/** What is not listed shows its short fields; a payload is in none of them. */
+/** Lines of other kinds show their short fields, which never contain a payload. */
 function detailsOf(line) {
   const tell = TELL[line.what]
   if (tell) return ` ${tell(line)}`

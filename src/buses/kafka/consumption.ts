@@ -1,118 +1,118 @@
-import type { Burial, ConsumeOptions, Consumption, IncomingMessage } from '../../bus/transport.js'
+import type { ConsumeOptions, Consumption, DeadLetterReason, IncomingMessage } from '../../bus.js'
 import { atMost, type Clock, type Timer } from '../../core/clock.js'
 import { BrokerUnavailableError } from '../../core/errors.js'
-import type { Feed, FeedEvents, FeedPlan, FetchedRecord, KafkaDriver } from './driver.js'
-import { isUnavailableError } from './errors.js'
+import type { Feed, FeedEvents, FeedPlan, FetchedRecord, KafkaDriver } from './client.js'
+import { BROKER, isUnavailable } from './errors.js'
 
-export interface ConsumptionOptions extends ConsumeOptions {
+export interface KafkaConsumptionOptions extends ConsumeOptions {
   readonly driver: KafkaDriver
   readonly clock: Clock
   readonly plan: FeedPlan
-  /** Resolves when the dead-letter topic has it. */
-  sendDead(record: FetchedRecord, burial: Burial): Promise<void>
+  /** Resolves when the dead-letter topic has stored the message. */
+  sendDeadLetter(record: FetchedRecord, reason: DeadLetterReason): Promise<void>
 }
 
 interface Partition {
-  /** Offsets that are fetched and not answered, in their order. What is before the first of them may be committed. */
-  readonly open: Set<bigint>
+  /** Fetched offsets without an acknowledgement, in order. The first of them is the offset to commit. */
+  readonly unacked: Set<bigint>
   next: bigint
   committed: bigint
 }
 
 const COMMIT_EVERY_MS = 100
-const FIRST_WAIT_MS = 200
-const LONGEST_WAIT_MS = 3_000
-/** A broker that is gone does not hold up a stop for longer. */
-const GOODBYE_MS = 2_000
+const FIRST_DELAY_MS = 200
+const MAX_DELAY_MS = 3_000
+/** Maximum time in milliseconds that each step of a stop waits for Kafka. */
+const STOP_MS = 2_000
 
 /**
- * Hands out what a feed brings, and commits up to the first message of each partition that has no answer yet. Whenever
- * the partitions are dealt out anew, or the feed breaks, all that is unanswered is lost here and comes again from there.
+ * Delivers the records of a feed, and commits each partition up to its first unacknowledged message. When the group reassigns
+ * its partitions or the feed fails, all leases are lost, and Kafka delivers again from the committed offsets.
  */
 export class KafkaConsumption implements Consumption {
-  readonly #options: ConsumptionOptions
+  readonly #options: KafkaConsumptionOptions
   readonly #partitions = new Map<number, Partition>()
-  readonly #handedOut = new Map<IncomingMessage, FetchedRecord>()
+  readonly #unacked = new Map<IncomingMessage, FetchedRecord>()
   #queue: FetchedRecord[] = []
   #feed: Feed | null = null
   #feedNumber = 0
-  #isPaused = false
+  #isDeliveryStopped = false
   #isClosed = false
-  #waitingForRoom: (() => void)[] = []
+  #waitingForCapacity: (() => void)[] = []
   #committing: Promise<void> | null = null
   #commitTimer: Timer | null = null
-  #watch: Timer | null = null
-  #restart: Timer | null = null
-  #aliveAt = 0
+  #silenceTimer: Timer | null = null
+  #reconnectTimer: Timer | null = null
+  #lastSeenAt = 0
 
-  constructor(options: ConsumptionOptions) {
+  constructor(options: KafkaConsumptionOptions) {
     this.#options = options
   }
 
-  /** A coordinator that is being loaded, or a broker that has just come back, is waited for. */
-  async open(patienceMs: number): Promise<this> {
+  /** Joins the group. Retries for `timeoutMs`, because a restarted broker needs time to load its group coordinator. */
+  async open(timeoutMs: number): Promise<this> {
     const { clock } = this.#options
-    const giveUpAt = clock.monotonic() + patienceMs
+    const deadline = clock.monotonic() + timeoutMs
     for (;;) {
       try {
         await this.#connect()
-        this.#watchLater()
+        this.#checkSilenceLater()
         return this
       } catch (error) {
-        if (!isUnavailableError(error) || clock.monotonic() > giveUpAt) throw error
-        await new Promise<void>((resolve) => clock.setTimer(resolve, FIRST_WAIT_MS))
+        if (!isUnavailable(error) || clock.monotonic() > deadline) throw error
+        await new Promise<void>((resolve) => clock.setTimer(resolve, FIRST_DELAY_MS))
       }
     }
   }
 
   async ack(messages: readonly IncomingMessage[]): Promise<void> {
     for (const message of messages) {
-      const record = this.#handedOut.get(message)
+      const record = this.#unacked.get(message)
       if (!record) continue
-      this.#handedOut.delete(message)
-      this.#partitions.get(record.partition)?.open.delete(record.offset)
+      this.#unacked.delete(message)
+      this.#partitions.get(record.partition)?.unacked.delete(record.offset)
     }
     this.#commitSoon()
-    this.#handOut()
+    this.#deliver()
   }
 
-  /** They stay open, so that nobody commits beyond them: whoever has the partition next gets them. */
+  /** Delivers the messages again. Their offsets stay unacknowledged, so they go to the next owner of the partition. */
   async release(messages: readonly IncomingMessage[]): Promise<void> {
     const again: FetchedRecord[] = []
     for (const message of messages) {
-      const record = this.#handedOut.get(message)
+      const record = this.#unacked.get(message)
       if (!record) continue
-      this.#handedOut.delete(message)
+      this.#unacked.delete(message)
       again.push({ ...record, message: { ...message } })
     }
     this.#queue.unshift(...again)
-    this.#handOut()
+    this.#deliver()
   }
 
-  async bury(message: IncomingMessage, burial: Burial): Promise<void> {
-    const record = this.#handedOut.get(message)
-    // Whoever has the partition now gets it, and buries it.
+  async deadLetter(message: IncomingMessage, reason: DeadLetterReason): Promise<void> {
+    const record = this.#unacked.get(message)
+    // The lease was lost. The new owner of the partition receives the message.
     if (!record) return
-    await this.#options.sendDead(record, burial)
+    await this.#options.sendDeadLetter(record, reason)
     await this.ack([message])
   }
 
-  async pause(): Promise<void> {
-    this.#isPaused = true
-    await atMost(this.#options.clock, GOODBYE_MS, this.#commit())
+  async stopDelivery(): Promise<void> {
+    this.#isDeliveryStopped = true
+    await atMost(this.#options.clock, STOP_MS, this.#commit())
   }
 
   async close(): Promise<void> {
     this.#isClosed = true
-    this.#isPaused = true
-    for (const timer of [this.#commitTimer, this.#watch, this.#restart]) timer?.cancel()
-    this.#letIn()
+    this.#isDeliveryStopped = true
+    for (const timer of [this.#commitTimer, this.#silenceTimer, this.#reconnectTimer]) timer?.cancel()
+    this.#onCapacityFreed()
     const feed = this.#feed
-    const goodbye = this.#commit().then(() => {
+    const closed = this.#commit().then(() => {
       this.#feedNumber++
       return feed?.close()
     })
-    await atMost(this.#options.clock, GOODBYE_MS, goodbye)
+    await atMost(this.#options.clock, STOP_MS, closed)
   }
 
   // ── the feed ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -120,115 +120,115 @@ export class KafkaConsumption implements Consumption {
   async #connect(): Promise<void> {
     const { driver, plan, clock } = this.#options
     const number = ++this.#feedNumber
-    this.#aliveAt = clock.monotonic()
+    this.#lastSeenAt = clock.monotonic()
     const feed = await driver.openFeed(plan, this.#eventsOf(number))
     if (number === this.#feedNumber && !this.#isClosed) this.#feed = feed
     else await feed.close()
   }
 
-  /** A feed that was replaced has nothing more to say. */
+  /** Returns callbacks that do nothing after the feed was replaced. */
   #eventsOf(number: number): FeedEvents {
-    const isPresent = () => number === this.#feedNumber
+    const isCurrent = () => number === this.#feedNumber
     return {
-      onRecords: (records) => isPresent() && this.#take(records),
-      room: async () => {
-        if (isPresent()) await this.#room()
+      onRecords: (records) => isCurrent() && this.#enqueue(records),
+      capacity: async () => {
+        if (isCurrent()) await this.#capacity()
       },
       onRebalance: () => {
-        if (!isPresent()) return
-        // Joining may take as long as the slowest member of the group.
-        this.#aliveAt = this.#options.clock.monotonic() + this.#options.plan.sessionMs
+        if (!isCurrent()) return
+        // A rebalance lasts until the slowest member of the group has joined.
+        this.#lastSeenAt = this.#options.clock.monotonic() + this.#options.plan.sessionMs
         void this.#commit()
-        this.#loseAll()
+        this.#loseAllLeases()
       },
       onAssigned: () => {
-        if (!isPresent()) return
-        this.#aliveAt = this.#options.clock.monotonic()
-        this.#loseAll()
+        if (!isCurrent()) return
+        this.#lastSeenAt = this.#options.clock.monotonic()
+        this.#loseAllLeases()
       },
       onAlive: () => {
-        if (isPresent()) this.#aliveAt = this.#options.clock.monotonic()
+        if (isCurrent()) this.#lastSeenAt = this.#options.clock.monotonic()
       },
-      onEnd: (error) => isPresent() && this.#reconnect(error, FIRST_WAIT_MS),
+      onEnd: (error) => isCurrent() && this.#reconnect(error, FIRST_DELAY_MS),
     }
   }
 
-  #reconnect(error: unknown, waitMs: number): void {
-    const { clock, onProblem } = this.#options
+  #reconnect(error: unknown, delayMs: number): void {
+    const { clock, onError } = this.#options
     this.#feedNumber++
     void this.#feed?.close()
     this.#feed = null
-    this.#loseAll()
-    this.#letIn()
+    this.#loseAllLeases()
+    this.#onCapacityFreed()
     if (this.#isClosed) return
-    onProblem(error)
-    this.#restart = clock.setTimer(() => {
+    onError(error)
+    this.#reconnectTimer = clock.setTimer(() => {
       if (this.#isClosed) return
-      this.#connect().catch((again) => this.#reconnect(again, Math.min(LONGEST_WAIT_MS, waitMs * 2)))
-    }, waitMs)
+      this.#connect().catch((again) => this.#reconnect(again, Math.min(MAX_DELAY_MS, delayMs * 2)))
+    }, delayMs)
   }
 
-  /** The group gives the partitions of a member that it has not heard of to others: then nothing more may begin here. */
-  #watchLater(): void {
+  /** Reconnects after a session without heartbeats, because the group assigns the partitions to other members. */
+  #checkSilenceLater(): void {
     const { clock, plan } = this.#options
-    this.#watch = clock.setTimer(() => {
+    this.#silenceTimer = clock.setTimer(() => {
       if (this.#isClosed) return
-      if (this.#feed && clock.monotonic() - this.#aliveAt > plan.sessionMs) {
-        const silent = new BrokerUnavailableError('Kafka', 'has not answered the group in time')
-        this.#reconnect(silent, FIRST_WAIT_MS)
+      if (this.#feed && clock.monotonic() - this.#lastSeenAt > plan.sessionMs) {
+        const silent = new BrokerUnavailableError(BROKER, 'has not answered the group in time')
+        this.#reconnect(silent, FIRST_DELAY_MS)
       }
-      this.#watchLater()
+      this.#checkSilenceLater()
     }, plan.sessionMs / 6)
-    this.#watch.unref?.()
+    this.#silenceTimer.unref?.()
   }
 
-  // ── handing out ────────────────────────────────────────────────────────────────────────────────────────────
+  // ── delivering ────────────────────────────────────────────────────────────────────────────────────────────
 
-  #take(records: readonly FetchedRecord[]): void {
+  #enqueue(records: readonly FetchedRecord[]): void {
     for (const record of records) {
       const partition = this.#partitionOf(record)
-      partition.open.add(record.offset)
+      partition.unacked.add(record.offset)
       partition.next = record.offset + 1n
       this.#queue.push(record)
     }
-    this.#handOut()
+    this.#deliver()
   }
 
   #partitionOf({ partition: number, offset }: FetchedRecord): Partition {
     let partition = this.#partitions.get(number)
     if (!partition) {
-      partition = { open: new Set(), next: offset, committed: offset }
+      partition = { unacked: new Set(), next: offset, committed: offset }
       this.#partitions.set(number, partition)
     }
     return partition
   }
 
-  #handOut(): void {
-    const { maxUnanswered, onMessage } = this.#options
-    if (this.#isPaused) return
-    const batch = this.#queue.splice(0, Math.max(0, maxUnanswered - this.#handedOut.size))
-    for (const record of batch) this.#handedOut.set(record.message, record)
+  #deliver(): void {
+    const { maxUnacked, onMessage } = this.#options
+    if (this.#isDeliveryStopped) return
+    const batch = this.#queue.splice(0, Math.max(0, maxUnacked - this.#unacked.size))
+    for (const record of batch) this.#unacked.set(record.message, record)
     for (const { message } of batch) onMessage(message)
-    if (this.#queue.length < maxUnanswered) this.#letIn()
+    if (this.#queue.length < maxUnacked) this.#onCapacityFreed()
   }
 
-  #room(): Promise<void> {
-    if (this.#isClosed || (!this.#isPaused && this.#queue.length < this.#options.maxUnanswered))
+  #capacity(): Promise<void> {
+    if (this.#isClosed || (!this.#isDeliveryStopped && this.#queue.length < this.#options.maxUnacked))
       return Promise.resolve()
-    return new Promise((resolve) => this.#waitingForRoom.push(resolve))
+    return new Promise((resolve) => this.#waitingForCapacity.push(resolve))
   }
 
-  #letIn(): void {
-    for (const enter of this.#waitingForRoom.splice(0)) enter()
+  #onCapacityFreed(): void {
+    for (const enter of this.#waitingForCapacity.splice(0)) enter()
   }
 
-  #loseAll(): void {
-    const lost = [...this.#handedOut.keys()]
-    this.#handedOut.clear()
+  #loseAllLeases(): void {
+    const lost = [...this.#unacked.keys()]
+    this.#unacked.clear()
     this.#queue = []
     this.#partitions.clear()
-    if (lost.length > 0) this.#options.onLost(lost)
-    if (!this.#isPaused) this.#letIn()
+    if (lost.length > 0) this.#options.onLeaseLost(lost)
+    if (!this.#isDeliveryStopped) this.#onCapacityFreed()
   }
 
   // ── committing ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -241,12 +241,12 @@ export class KafkaConsumption implements Consumption {
     }, COMMIT_EVERY_MS)
   }
 
-  /** Never rejects: what is not committed comes again. One at a time, so that none overtakes a later one. */
+  /** Runs one commit at a time, so that an older commit cannot overwrite a newer one. Never rejects. */
   async #commit(): Promise<void> {
     while (this.#committing) await this.#committing
     const offsets = new Map<number, bigint>()
     for (const [number, partition] of this.#partitions) {
-      const [first = partition.next] = partition.open
+      const [first = partition.next] = partition.unacked
       if (first > partition.committed) offsets.set(number, first)
     }
     if (offsets.size === 0 || !this.#feed) return
@@ -263,7 +263,7 @@ export class KafkaConsumption implements Consumption {
         if (partition && offset > partition.committed) partition.committed = offset
       }
     } catch (error) {
-      this.#options.onProblem(error)
+      this.#options.onError(error)
       this.#commitSoon()
     } finally {
       this.#committing = null

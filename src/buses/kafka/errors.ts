@@ -1,5 +1,7 @@
+export const BROKER = 'Kafka'
+
 const TOO_LARGE = ['MESSAGE_TOO_LARGE', 'RECORD_LIST_TOO_LARGE']
-/** Of these the message is the reason, whatever else fails. */
+/** Errors that the message causes, even if they occur together with other errors. */
 const REFUSALS = new Set([
   ...TOO_LARGE,
   'INVALID_RECORD',
@@ -14,9 +16,9 @@ const NOT_ALLOWED = /_AUTHORIZATION_FAILED$|_AUTHENTICATION_FAILED$|^POLICY_VIOL
 interface ClientError {
   readonly name?: unknown
   readonly code?: unknown
-  /** kafkajs: the protocol's name of the error. */
+  /** Name of the error in the protocol, as kafkajs provides it. */
   readonly type?: unknown
-  /** @platformatic/kafka: the same. */
+  /** Name of the error in the protocol, as @platformatic/kafka provides it. */
   readonly apiId?: unknown
   readonly retriable?: unknown
   readonly canRetry?: unknown
@@ -24,17 +26,18 @@ interface ClientError {
   readonly errors?: unknown
 }
 
+/** Returns whether the broker refused the message. */
 export function isRefusal(error: unknown): boolean {
   return partsOf(error).some((part) => REFUSALS.has(nameOf(part)))
 }
 
-/** A refusal that a smaller message would not get. */
+/** Returns whether the broker refused the message because of its size. */
 export function isTooLarge(error: unknown): boolean {
   return TOO_LARGE.some((name) => hasName(error, name))
 }
 
-/** The broker, or the way to it, or what we may do there: not this message. */
-export function isUnavailableError(error: unknown): boolean {
+/** Returns whether the broker, the connection or a missing permission caused the error, and not the message. */
+export function isUnavailable(error: unknown): boolean {
   const parts = partsOf(error)
   if (parts.some((part) => REFUSALS.has(nameOf(part)))) return false
   return parts.some(
@@ -54,7 +57,7 @@ function nameOf(part: ClientError): string {
   return String(part.type ?? part.apiId ?? '')
 }
 
-/** The error, its causes, and those that were gathered in it. */
+/** Returns the error, its causes and its aggregated errors. */
 function partsOf(error: unknown): ClientError[] {
   const parts: ClientError[] = []
   const left: unknown[] = [error]

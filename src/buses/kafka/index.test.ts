@@ -20,15 +20,16 @@ import {
 } from '../../../test/support/kafka.js'
 import { recordingLogger } from '../../../test/support/recording.js'
 import { gate, until } from '../../../test/support/until.js'
+import type { BrokerBus } from '../../bus/broker-bus.js'
 import { EventEnvelope } from '../../core/envelope.js'
 import { silentLogger } from '../../observe/logger.js'
-import { hashOf } from './driver.js'
-import { isRefusal, isUnavailableError } from './errors.js'
-import { type BrokerBus, type KafkaBusOptions, type KafkajsClient, kafkaBus } from './index.js'
-import { messageOf } from './record.js'
+import { hashOf } from './client.js'
+import { isRefusal, isUnavailable } from './errors.js'
+import { type KafkaBusOptions, type KafkajsClient, kafkaBus } from './index.js'
+import { messageOf } from './message.js'
 
 describe('Kafka without a broker', () => {
-  it('puts a key where the default partitioner of the Java client and of kafkajs does', () => {
+  it('hashes keys like the default partitioner of the Java client and of kafkajs', () => {
     const partitioner = Partitioners.DefaultPartitioner()
     const partitionMetadata = Array.from({ length: 7 }, (_, partitionId) => ({ partitionId, leader: 1 }))
     for (let length = 0; length < 40; length++) {
@@ -42,7 +43,7 @@ describe('Kafka without a broker', () => {
     }
   })
 
-  it('takes a message that is too large for a refusal, and what can be tried again for an outage', () => {
+  it('recognizes a message that is too large as a refusal, and retriable errors as an outage', () => {
     const protocol = (type: string, retriable: boolean) =>
       new KafkaJSProtocolError({ type, code: 1, message: type, retriable } as never)
     const tooLarge = protocol('MESSAGE_TOO_LARGE', false)
@@ -51,7 +52,7 @@ describe('Kafka without a broker', () => {
       Object.assign(new KafkaJSNonRetriableError('wrapped'), { cause: tooLarge }),
     ]) {
       expect(isRefusal(refusal)).toBe(true)
-      expect(isUnavailableError(refusal)).toBe(false)
+      expect(isUnavailable(refusal)).toBe(false)
     }
     const notLeader = protocol('NOT_LEADER_FOR_PARTITION', true)
     const outages = [
@@ -67,14 +68,13 @@ describe('Kafka without a broker', () => {
       Object.assign(new Error('no'), { apiId: 'NOT_ENOUGH_REPLICAS', canRetry: true }),
     ]
     for (const outage of outages) {
-      expect(isUnavailableError(outage), String(outage)).toBe(true)
+      expect(isUnavailable(outage), String(outage)).toBe(true)
       expect(isRefusal(outage)).toBe(false)
     }
-    for (const unknown of [new Error('who knows'), null, 'text'])
-      expect(isUnavailableError(unknown)).toBe(false)
+    for (const unknown of [new Error('who knows'), null, 'text']) expect(isUnavailable(unknown)).toBe(false)
   })
 
-  it('reads headers of other producers, and passes over what is none of its business', () => {
+  it('reads headers of other producers, and ignores unknown headers', () => {
     const message = messageOf(
       [
         ['Content-Type', Buffer.from('text/plain')],
@@ -86,12 +86,12 @@ describe('Kafka without a broker', () => {
       ],
       null,
     )
-    expect(message).toMatchObject({ contentType: 'text/plain', deliveries: 1 })
+    expect(message).toMatchObject({ contentType: 'text/plain', deliveryCount: 1 })
     expect({ ...message.attributes }).toEqual({ id: 'x', subject: 'Grüße' })
     expect(message.body).toHaveLength(0)
   })
 
-  it('refuses settings that are none, and clients that it does not know', () => {
+  it('rejects unknown settings and unknown clients', () => {
     const client = kafkajsOf(['127.0.0.1:1'])
     const wrong: KafkaBusOptions[] = [
       { topic: 'with space' },
@@ -116,7 +116,7 @@ describe.skipIf(brokers.length === 0)('Kafka with a broker', () => {
   let topic: string
 
   beforeAll(async () => {
-    // The first consumer of a broker's life waits for it to create its own topics.
+    // The first consumer of a new broker waits until the broker has created its internal topics.
     const first = make({ topic: 'warm-up', group: 'g' })
     first.subscribe('*', { name: 'none', handle: () => {} })
     await first.start()
@@ -145,7 +145,7 @@ describe.skipIf(brokers.length === 0)('Kafka with a broker', () => {
     const bus = (options: KafkaBusOptions = {}) => make(options, client as () => never)
     const sockets = () => process.getActiveResourcesInfo().filter((kind) => kind === 'TCPSocketWrap').length
 
-    it('writes the CloudEvents binding: attributes as ce_ headers, the payload alone as value', async () => {
+    it('writes attributes as ce_ headers and the payload as the value', async () => {
       freshTopic()
       const event = EventEnvelope.create({
         eventType: 'order.placed',
@@ -168,7 +168,7 @@ describe.skipIf(brokers.length === 0)('Kafka with a broker', () => {
       })
     })
 
-    it('uses a topic that is there as it is, and creates one that takes a megabyte', async () => {
+    it('uses an existing topic without changes, and creates a topic that accepts events of 1 MiB', async () => {
       const admin = kafka.admin()
       await admin.connect()
       const partitionsOf = async () =>
@@ -182,7 +182,7 @@ describe.skipIf(brokers.length === 0)('Kafka with a broker', () => {
       await admin.disconnect()
     })
 
-    it('refuses what is too large, and that alone', async () => {
+    it('fails only a message that is too large', async () => {
       await createNarrow(kafka, freshTopic())
       const events = Array.from({ length: 9 }, (_, n) => event({ text: 'x'.repeat(n === 4 ? 30_000 : 10) }))
       const answers = await bus().send(events)
@@ -192,52 +192,52 @@ describe.skipIf(brokers.length === 0)('Kafka with a broker', () => {
       expect(stored).toEqual(new Set(events.filter((_, n) => n !== 4).map(({ eventId }) => eventId)))
     })
 
-    it('gives calls whose messages go together the answers to their own', async () => {
+    it('returns to each call the answers for its own messages when calls share a batch', async () => {
       await createNarrow(kafka, freshTopic())
-      const one = bus()
+      const tested = bus()
       const calls = [[10, 10], [10, 30_000, 10], [], [10]]
       const answers = await Promise.all(
-        calls.map((sizes) => one.send(sizes.map((size) => event({ text: 'x'.repeat(size) })))),
+        calls.map((sizes) => tested.send(sizes.map((size) => event({ text: 'x'.repeat(size) })))),
       )
       const isTaken = answers.map((own) => own.map((answer) => answer === null))
       expect(isTaken).toEqual(calls.map((sizes) => sizes.map((size) => size === 10)))
       expect(await readTopic(kafka, topic)).toHaveLength(5)
     })
 
-    // With the same producer the second would have the number of the first, and Kafka would drop it as a duplicate.
+    // A producer that is not replaced would reuse the sequence number, and Kafka would drop the second message as a duplicate.
     it.skipIf(!place)('what follows a confirm that was lost is not taken for it', async () => {
       freshTopic()
       const door = (place as KafkaPlace).take()
       const { proxy } = door
-      const one = make({ confirmTimeoutMs: 2_000 }, () => client([`127.0.0.1:${proxy.port}`]) as never)
+      const tested = make({ confirmTimeoutMs: 2_000 }, () => client([`127.0.0.1:${proxy.port}`]) as never)
       const events = Array.from({ length: 3 }, () =>
         EventEnvelope.create({ eventType: 'a', orderingKey: 'k' }),
       )
       const [before, unconfirmed, after] = events as [EventEnvelope, EventEnvelope, EventEnvelope]
-      await one.publish(before)
+      await tested.publish(before)
       proxy.freeze('answers')
-      await expect(one.publish(unconfirmed)).rejects.toThrow(/not confirmed/)
+      await expect(tested.publish(unconfirmed)).rejects.toThrow(/not confirmed/)
       proxy.thaw()
-      await until(() => one.publish(after).then(Boolean, () => false), { timeoutMs: 20_000 })
-      await one.stop()
+      await until(() => tested.publish(after).then(Boolean, () => false), { timeoutMs: 20_000 })
+      await tested.stop()
       place?.giveBack(door)
       const ids = (await readTopic(kafka, topic)).map(({ headers }) => headers.ce_id)
       expect(ids).toEqual(expect.arrayContaining(events.map(({ eventId }) => eventId)))
     })
 
-    it('loses nothing while members join and leave in the middle', async () => {
+    it('loses no message while members join and leave', async () => {
       freshTopic()
       const events = Array.from({ length: 300 }, (_, n) => event({ n }))
       const done = new Set<string>()
       const member = async () => {
-        const one = bus({ group: 'g', concurrency: 2 })
+        const tested = bus({ group: 'g', concurrency: 2 })
         const handle = async ({ eventId }: EventEnvelope) => {
           await new Promise((resolve) => setTimeout(resolve, 10))
           done.add(eventId)
         }
-        one.subscribe('*', { name: 'work', handle })
-        await one.start()
-        return one
+        tested.subscribe('*', { name: 'work', handle })
+        await tested.start()
+        return tested
       }
       const first = await member()
       await bus().publishAll(events)
@@ -249,7 +249,7 @@ describe.skipIf(brokers.length === 0)('Kafka with a broker', () => {
       await until(() => done.size === events.length, { timeoutMs: 20_000, what: 'all are done' })
     })
 
-    it('gets again what it held of a partition that has no commit yet when the group changes', async () => {
+    it('receives unacknowledged messages of a partition without a commit again after a rebalance', async () => {
       freshTopic()
       const begun = new Set<string>()
       const done = new Set<string>()
@@ -261,10 +261,10 @@ describe.skipIf(brokers.length === 0)('Kafka with a broker', () => {
         throw new Error('the first time')
       }
       const member = async (handler: (event: EventEnvelope) => unknown) => {
-        const one = bus({ group: 'g', drainTimeoutMs: 0 })
-        one.subscribe('*', { name: 'work', handle: handler })
-        await one.start()
-        return one
+        const tested = bus({ group: 'g', drainTimeoutMs: 0 })
+        tested.subscribe('*', { name: 'work', handle: handler })
+        await tested.start()
+        return tested
       }
       await member(handle)
       const events = Array.from({ length: 12 }, (_, n) => event({ n }))
@@ -276,35 +276,35 @@ describe.skipIf(brokers.length === 0)('Kafka with a broker', () => {
       await until(() => done.size === events.length, { timeoutMs: 20_000, what: 'all have come again' })
     })
 
-    it('leaves nothing open behind, so that the process can end', async () => {
+    it('leaves no handles open after a stop, so that the process can end', async () => {
       freshTopic()
       const before = sockets()
-      const one = bus({ group: 'g' })
+      const tested = bus({ group: 'g' })
       let got = 0
-      one.subscribe('*', { name: 'count', handle: () => got++ })
-      await one.start()
-      await one.publish(event())
+      tested.subscribe('*', { name: 'count', handle: () => got++ })
+      await tested.start()
+      await tested.publish(event())
       await until(() => got === 1)
       expect(sockets()).toBeGreaterThan(before)
-      await one.stop()
+      await tested.stop()
       await until(() => sockets() <= before, { what: 'its connections are closed' })
     })
 
-    it('opens nothing more when it is stopped in the middle of its first publish', async () => {
+    it('opens no connection after a stop during its first publish', async () => {
       freshTopic()
       const before = sockets()
-      const one = bus()
-      const answer = one.publish(event()).then(
+      const tested = bus()
+      const answer = tested.publish(event()).then(
         () => 'confirmed',
         (error) => error.code,
       )
       await until(() => sockets() > before)
-      await one.stop()
+      await tested.stop()
       expect(await answer).toBe('NOT_CONFIRMED')
       await until(() => sockets() <= before, { what: 'its connections are closed' })
     })
 
-    it('asks anew after a check that got no answer, whose connection stays silent', async () => {
+    it('uses a new connection after a check without an answer', async () => {
       freshTopic()
       const silent: Socket[] = []
       const silence = (message: unknown) => {
@@ -315,28 +315,28 @@ describe.skipIf(brokers.length === 0)('Kafka with a broker', () => {
         diagnostics.unsubscribe('net.client.socket', silence)
         for (const socket of silent) socket.destroy()
       })
-      const one = bus({ confirmTimeoutMs: 2_000 })
+      const tested = bus({ confirmTimeoutMs: 2_000 })
       diagnostics.subscribe('net.client.socket', silence)
-      await expect(one.check()).rejects.toMatchObject({ code: 'BROKER_UNAVAILABLE' })
+      await expect(tested.check()).rejects.toMatchObject({ code: 'BROKER_UNAVAILABLE' })
       diagnostics.unsubscribe('net.client.socket', silence)
       expect(silent.length).toBeGreaterThan(0)
-      await one.check()
+      await tested.check()
     })
 
-    it('buries as much as the dead-letter topic takes, and says what is missing', async () => {
+    it('dead-letters as much as the dead-letter topic accepts, and names the missing parts', async () => {
       freshTopic()
       await createNarrow(kafka, `${topic}.g.dead`)
       const logger = recordingLogger()
-      const one = bus({ group: 'g', partitions: 1, retry: { maxAttempts: 1 }, logger })
+      const tested = bus({ group: 'g', partitions: 1, retry: { maxAttempts: 1 }, logger })
       const fail = () => {
         throw new Error('no '.repeat(200))
       }
-      for (let n = 0; n < 8; n++) one.subscribe('*', { name: `h${n}`, handle: fail })
+      for (let n = 0; n < 8; n++) tested.subscribe('*', { name: `h${n}`, handle: fail })
       const letters = () => readTopic(kafka, `${topic}.g.dead`)
       const long = event({ text: 'x'.repeat(17_500) })
       const longer = event({ text: 'x'.repeat(30_000) })
-      await one.publishAll([long, longer])
-      await one.start()
+      await tested.publishAll([long, longer])
+      await tested.start()
       await until(async () => (await letters()).length === 2, { timeoutMs: 20_000 })
       const byId = new Map((await letters()).map((letter) => [letter.headers.ce_id, letter]))
       const whole = byId.get(long.eventId)
@@ -347,36 +347,36 @@ describe.skipIf(brokers.length === 0)('Kafka with a broker', () => {
       expect(rest?.headers).toMatchObject({ ce_type: 'order.placed', ce_deadgroup: 'g' })
       expect(rest?.headers).not.toHaveProperty('ce_specversion')
       expect(rest?.headers.ce_deaderror).toContain(
-        `payload of ${longer.payloadText?.length} bytes is too large for the dead letters, it lies at offset 1 of`,
+        `payload of ${longer.payloadText?.length} bytes is too large for the dead-letter topic. The original is at offset 1 of`,
       )
-      expect(JSON.stringify(logger.lines)).toContain(`topic ${topic}.g.dead does not take a dead letter`)
+      expect(JSON.stringify(logger.lines)).toContain(`topic ${topic}.g.dead and will be shortened`)
       await until(async () => (await committedOf(kafka, topic, `${topic}.g`)) === '2', {
         what: 'both are committed',
       })
     })
 
-    it('buries where another bus can read it', async () => {
+    it('dead-letters a message so that another bus can read it', async () => {
       freshTopic()
-      const one = bus({ group: 'g', retry: { maxAttempts: 1 } })
-      one.subscribe('*', {
+      const tested = bus({ group: 'g', retry: { maxAttempts: 1 } })
+      tested.subscribe('*', {
         name: 'picky',
         handle: () => {
           throw new Error('no')
         },
       })
-      await one.start()
+      await tested.start()
       const dead = event({ poison: true })
-      await one.publish(dead)
+      await tested.publish(dead)
       const found: EventEnvelope[] = []
-      const undertaker = bus({ topic: `${topic}.g.dead`, group: 'undertaker' })
-      undertaker.subscribe('*', { name: 'look', handle: (buried) => found.push(buried) })
-      await undertaker.start()
+      const inspector = bus({ topic: `${topic}.g.dead`, group: 'inspector' })
+      inspector.subscribe('*', { name: 'look', handle: (letter) => found.push(letter) })
+      await inspector.start()
       await until(() => found.length === 1)
       expect(found[0]?.toJSON()).toEqual(dead.toJSON())
     })
   })
 
-  it('puts a key into the same partition by either client', async () => {
+  it('chooses the same partition for a key with both clients', async () => {
     freshTopic()
     const keys = Array.from({ length: 20 }, (_, n) => `key-${n}-é`)
     for (const [, client] of clients) {

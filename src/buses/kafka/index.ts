@@ -1,37 +1,26 @@
 import { BrokerBus } from '../../bus/broker-bus.js'
-import {
-  type BusOptions,
-  type BusSettings,
-  busSettingsOf,
-  checkBrokerName,
-  readBusOptions,
-} from '../../bus/settings.js'
-import type { Burial, ConsumeOptions, Consumption, OutgoingMessage, Transport } from '../../bus/transport.js'
-import { AftercommitError, BrokerUnavailableError, InvalidSettingError } from '../../core/errors.js'
-import { whole } from '../../core/settings.js'
-import { KafkaConsumption } from './consumption.js'
-import { deadLetters } from './dead-letter.js'
-import type { FetchedRecord, KafkaDriver } from './driver.js'
-import { isTooLarge, isUnavailableError } from './errors.js'
+import { type BusOptions, checkBrokerName, readBusOptions } from '../../bus/settings.js'
+import { InvalidSettingError } from '../../core/errors.js'
+import { integerSetting } from '../../core/number-settings.js'
+import type { KafkaDriver } from './client.js'
 import { type KafkajsClient, kafkajsDriver } from './kafkajs.js'
 import { type PlatformaticClient, platformaticDriver } from './platformatic.js'
-import { recordOf } from './record.js'
-import { Sender } from './sender.js'
+import { KafkaTransport } from './transport.js'
 
-export type { BrokerBus, BusOptions, KafkajsClient, PlatformaticClient }
+export type { KafkajsClient, PlatformaticClient }
 
 export interface KafkaBusOptions extends BusOptions {
-  /** Created when it is missing. Default 'events'. */
+  /** Name of the topic. The bus creates a missing topic. Default 'events'. */
   readonly topic?: string
-  /** Of a topic that is created; as many consumers of a group can share the work. Default 6. */
+  /** Number of partitions of a topic that the bus creates. It limits how many consumers of a group share the work. Default 6. */
   readonly partitions?: number
-  /** Of a topic that is created. Default: what the broker has as its default. */
+  /** Number of replicas of a topic that the bus creates. Default: the default of the broker. */
   readonly replicas?: number
 }
 
 /**
- * A bus on Kafka, by a `Kafka` of kafkajs, or by the classes of @platformatic/kafka with the connection that they are to
- * be made with. The bus opens producers and consumers of its own, and closes them in `stop`.
+ * Creates a bus on Kafka. `client` is a `Kafka` of kafkajs, or the classes of @platformatic/kafka with the options of their
+ * connections. The bus creates its own producers and consumers, and closes them in `stop`.
  *
  * @example
  * const bus = kafkaBus(new Kafka({ brokers: ['localhost:9092'] }), { group: 'billing' })
@@ -41,123 +30,30 @@ export interface KafkaBusOptions extends BusOptions {
  * const bus = kafkaBus({ Admin, Consumer, Producer, connection }, { group: 'billing' })
  */
 export function kafkaBus(client: KafkajsClient | PlatformaticClient, given: KafkaBusOptions = {}): BrokerBus {
-  const options = readBusOptions(given, ['topic', 'partitions', 'replicas'])
-  const settings = busSettingsOf(options)
+  const settings = readBusOptions(given, ['topic', 'partitions', 'replicas'])
   const topic = {
-    name: checkBrokerName('topic', options.topic ?? 'events'),
-    partitions: whole('partitions', options.partitions, 6, 1),
-    replicas: options.replicas === undefined ? -1 : whole('replicas', options.replicas, 1, 1),
+    name: checkBrokerName('topic', settings.topic ?? 'events'),
+    partitions: integerSetting('partitions', settings.partitions, { default: 6, min: 1 }),
+    replicas:
+      settings.replicas === undefined
+        ? -1
+        : integerSetting('replicas', settings.replicas, { default: 1, min: 1 }),
   }
   return new BrokerBus(new KafkaTransport(driverOf(client), topic, settings), settings)
 }
 
 function driverOf(client: KafkajsClient | PlatformaticClient): KafkaDriver {
   const given: Partial<KafkajsClient & PlatformaticClient> = client ?? {}
-  const isKafkajs = [given.producer, given.consumer, given.admin].every((one) => typeof one === 'function')
+  const isKafkajs = [given.producer, given.consumer, given.admin].every(
+    (member) => typeof member === 'function',
+  )
   if (isKafkajs) return kafkajsDriver(client as KafkajsClient)
   const { Producer, Consumer, Admin, connection } = given
-  const isPlatformatic = [Producer, Consumer, Admin].every((one) => typeof one === 'function')
+  const isPlatformatic = [Producer, Consumer, Admin].every((member) => typeof member === 'function')
   if (isPlatformatic && typeof connection === 'object')
     return platformaticDriver(client as PlatformaticClient)
   throw new InvalidSettingError(
     'client',
     'must be a Kafka of kafkajs, or { Producer, Consumer, Admin, connection } of @platformatic/kafka',
   )
-}
-
-interface Topic {
-  readonly name: string
-  readonly partitions: number
-  readonly replicas: number
-}
-
-/** Of the time that a confirm may take: who asks is told by the one who was asked, and can ask anew. */
-const CHECK_SHARE = 0.8
-/** A start is for a broker, too, that has just come back and takes its time to create a topic. */
-const START_MS = 10_000
-
-/** A broker refuses shorter sessions unless it is told otherwise. */
-const SHORTEST_SESSION_MS = 6_000
-
-class KafkaTransport implements Transport {
-  readonly broker = 'Kafka'
-  readonly #driver: KafkaDriver
-  readonly #topic: Topic
-  readonly #settings: BusSettings
-  readonly #sender: Sender
-  #checking: Promise<void> | null = null
-
-  constructor(driver: KafkaDriver, topic: Topic, settings: BusSettings) {
-    this.#driver = driver
-    this.#topic = topic
-    this.#settings = settings
-    const { clock, confirmTimeoutMs } = settings
-    this.#sender = new Sender({ driver, clock, confirmTimeoutMs, prepare: (name) => this.#prepare(name) })
-  }
-
-  send(messages: readonly OutgoingMessage[]): Promise<readonly (unknown | null)[]> {
-    return this.#sender.send(this.#topic.name, messages.map(recordOf))
-  }
-
-  /** Those who ask while one is under way share its answer. */
-  check(): Promise<void> {
-    this.#checking ??= this.#prepare(this.#topic.name).finally(() => {
-      this.#checking = null
-    })
-    return this.#checking
-  }
-
-  isUnavailable(error: unknown): boolean {
-    return isUnavailableError(error)
-  }
-
-  async consume(options: ConsumeOptions): Promise<Consumption> {
-    const { name: topic } = this.#topic
-    await this.#prepare(topic, Math.max(START_MS, this.#settings.confirmTimeoutMs))
-    const consumption = new KafkaConsumption({
-      ...options,
-      driver: this.#driver,
-      clock: this.#settings.clock,
-      plan: {
-        topic,
-        // A group of Kafka spans topics, and one of ours does not.
-        groupId: `${topic}.${options.group}`,
-        sessionMs: Math.max(SHORTEST_SESSION_MS, options.takeoverMs),
-      },
-      sendDead: (record, burial) => this.#sendDead(record, burial, options.onProblem),
-    })
-    return consumption.open(this.#settings.confirmTimeoutMs)
-  }
-
-  close(): Promise<void> {
-    return this.#sender.close()
-  }
-
-  /** Dead letters are few: one partition keeps them in the order in which they died. */
-  #prepare(name: string, timeoutMs = this.#settings.confirmTimeoutMs * CHECK_SHARE): Promise<void> {
-    const { partitions, replicas } = this.#topic
-    const isDead = name !== this.#topic.name
-    const plan = { name, partitions: isDead ? 1 : partitions, replicas }
-    return this.#driver.prepareTopic(plan, timeoutMs)
-  }
-
-  /** With less and less of it while it is too large: a message that cannot be buried would hold its partition for ever. */
-  async #sendDead(record: FetchedRecord, burial: Burial, onProblem: (error: unknown) => void): Promise<void> {
-    const topic = `${this.#topic.name}.${burial.group}.dead`
-    let answer: unknown = null
-    for (const letter of deadLetters(this.#topic.name, record, burial)) {
-      ;[answer] = await this.#sender.send(topic, [letter])
-      if (answer === null) return
-      if (!isTooLarge(answer)) break
-      onProblem(tooLargeError(topic, answer))
-    }
-    throw answer instanceof Error
-      ? answer
-      : new BrokerUnavailableError('Kafka', 'took no dead letter', answer)
-  }
-}
-
-function tooLargeError(topic: string, cause: unknown): AftercommitError {
-  const what = `The topic ${topic} does not take a dead letter of this size, so that less of it is kept`
-  return new AftercommitError('EVENT_TOO_LARGE', `${what}. Raise its max.message.bytes.`, { cause })
 }

@@ -10,10 +10,10 @@ import {
   type TopicPlan,
   waitForLeaders,
   withinTime,
-} from './driver.js'
-import { messageOf } from './record.js'
+} from './client.js'
+import { messageOf } from './message.js'
 
-/** A `Kafka` of kafkajs: what the bus calls of it. */
+/** The methods of a `Kafka` of kafkajs that the bus calls. */
 export interface KafkajsClient {
   producer(options: {
     idempotent: boolean
@@ -120,9 +120,9 @@ async function prepareTopic(admin: KafkajsAdmin, { name, partitions, replicas }:
   })
 }
 
-/** Thrown inside the client, which would otherwise go on trying, and connect again for that. */
-class Abandoned extends Error {
-  override readonly name = 'Abandoned'
+/** Thrown inside kafkajs to end a send. Otherwise kafkajs would retry the send, and reconnect for that. */
+class ProducerClosed extends Error {
+  override readonly name = 'ProducerClosed'
   readonly retriable = false
 }
 
@@ -132,9 +132,9 @@ async function openProducer(client: KafkajsClient, timeoutMs: number): Promise<K
   const producer = client.producer({
     idempotent: true,
     allowAutoTopicCreation: false,
-    // Asked before every try, and so the one place where a send can be ended.
+    // kafkajs calls the partitioner before each attempt. This is the only place where a send can be ended.
     createPartitioner: () => (choice) => {
-      if (isClosed) throw new Abandoned('given up')
+      if (isClosed) throw new ProducerClosed('the producer was closed')
       return hashOf(Buffer.from(choice.message.key ?? '')) % choice.partitionMetadata.length
     },
   })
@@ -153,7 +153,7 @@ async function openProducer(client: KafkajsClient, timeoutMs: number): Promise<K
     close: async () => {
       isClosed = true
       await disconnect()
-      // A send that was under way may have connected again.
+      // A pending send may have connected again.
       await sending.then(
         () => {},
         () => disconnect(),
@@ -185,10 +185,10 @@ class KafkajsFeed implements Feed {
       sessionTimeout: plan.sessionMs,
       rebalanceTimeout: plan.sessionMs,
       heartbeatInterval: this.#heartbeatMs,
-      // The client gives signs of life only between two fetches.
+      // kafkajs sends heartbeats only between two fetches.
       maxWaitTimeInMs: Math.min(500, this.#heartbeatMs),
       allowAutoTopicCreation: false,
-      // The bus replaces a consumer that has failed, whatever the reason.
+      // The bus replaces a failed consumer itself.
       retry: { restartOnFailure: async () => false, retries: 5 },
     })
   }
@@ -243,13 +243,13 @@ class KafkajsFeed implements Feed {
         message: messageOf(headersIn(headers ?? {}), value),
       })),
     )
-    let hasRoom = false
-    const room = this.#events.room().then(() => {
-      hasRoom = true
+    let hasCapacity = false
+    const capacity = this.#events.capacity().then(() => {
+      hasCapacity = true
     })
     await heartbeat()
-    while (!hasRoom && isRunning()) {
-      await soon(this.#heartbeatMs, room)
+    while (!hasCapacity && isRunning()) {
+      await atMost(this.#heartbeatMs, capacity)
       await heartbeat()
     }
   }
@@ -261,7 +261,7 @@ function* headersIn(
   for (const [name, value] of Object.entries(headers)) yield [name, Array.isArray(value) ? value[0] : value]
 }
 
-async function soon(ms: number, work: Promise<void>): Promise<void> {
+async function atMost(ms: number, work: Promise<void>): Promise<void> {
   let timer: NodeJS.Timeout | undefined
   const over = new Promise<void>((resolve) => {
     timer = setTimeout(resolve, ms)

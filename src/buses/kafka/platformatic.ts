@@ -10,11 +10,11 @@ import {
   type TopicPlan,
   waitForLeaders,
   withinTime,
-} from './driver.js'
+} from './client.js'
 import { hasName } from './errors.js'
-import { messageOf } from './record.js'
+import { messageOf } from './message.js'
 
-/** The classes of @platformatic/kafka, and what they are to be made with: `clientId`, `bootstrapBrokers`, `tls`, … */
+/** The classes of @platformatic/kafka, and the options for their constructors: `clientId`, `bootstrapBrokers`, `tls`, … */
 export interface PlatformaticClient {
   readonly Producer: new (options: never) => PlatformaticProducer
   readonly Consumer: new (options: never) => PlatformaticConsumer
@@ -73,7 +73,7 @@ interface PlatformaticMessage {
 export function platformaticDriver(client: PlatformaticClient): KafkaDriver {
   return {
     prepareTopic: (topic, timeoutMs) => {
-      const admin = made(client.Admin, client)
+      const admin = created(client.Admin, client)
       return withinTime(timeoutMs, prepareTopic(admin, topic), () => admin.close())
     },
     openProducer: async () => openProducer(client),
@@ -85,20 +85,20 @@ export function platformaticDriver(client: PlatformaticClient): KafkaDriver {
   }
 }
 
-/** A partition that was just created is refused at first, and a second's wait for it is long. */
+/** Retry options. Requests for a new partition fail at first, and the default delay of 1 second is too long for that. */
 const PATIENCE = { retries: 10, retryDelay: 100 }
 
 const NO_KEY = Buffer.alloc(0)
 
-/** Nobody else hears of what goes wrong between two calls; without a listener it would end the process. */
-function made<T extends Closable>(
+/** Creates a client with an error listener. Without a listener, an error between two calls would end the process. */
+function created<T extends Closable>(
   Kind: new (options: never) => T,
   { connection }: PlatformaticClient,
   options: object = {},
 ): T {
-  const one = new Kind({ ...PATIENCE, ...connection, ...options } as never)
-  listen(one, 'error', () => {})
-  return one
+  const client = new Kind({ ...PATIENCE, ...connection, ...options } as never)
+  listen(client, 'error', () => {})
+  return client
 }
 
 async function prepareTopic(admin: PlatformaticAdmin, topic: TopicPlan): Promise<void> {
@@ -118,7 +118,7 @@ async function createTopic(admin: PlatformaticAdmin, { name, partitions, replica
 }
 
 function openProducer(client: PlatformaticClient): KafkaProducer {
-  const producer = made(client.Producer, client, { idempotent: true, autocreateTopics: false })
+  const producer = created(client.Producer, client, { idempotent: true, autocreateTopics: false })
   return {
     send: async (topic, records) => {
       await producer.send({
@@ -147,7 +147,7 @@ class PlatformaticFeed implements Feed {
   constructor(client: PlatformaticClient, plan: FeedPlan, events: FeedEvents) {
     this.#plan = plan
     this.#events = events
-    this.#consumer = made(client.Consumer, client, { ...this.#groupOptions(), groupId: plan.groupId })
+    this.#consumer = created(client.Consumer, client, { ...this.#groupOptions(), groupId: plan.groupId })
   }
 
   async open(): Promise<void> {
@@ -192,7 +192,10 @@ class PlatformaticFeed implements Feed {
     }
   }
 
-  /** A stream goes on from its own place where a partition has no commit yet, and may hold what is another's by now. */
+  /**
+   * Replaces the stream. The old stream would continue at its own position in partitions without a commit, and may contain
+   * records of partitions that now belong to another member.
+   */
   #restream(): void {
     this.#stream?.destroy()
     this.#stream = null
@@ -218,7 +221,7 @@ class PlatformaticFeed implements Feed {
     const drain = async () => {
       if (isWaiting) return
       isWaiting = true
-      await this.#events.room()
+      await this.#events.capacity()
       isWaiting = false
       if (number !== this.#streamNumber) return
       if (this.#drain(stream)) await drain()
@@ -226,11 +229,11 @@ class PlatformaticFeed implements Feed {
     listen(stream, 'readable', () => void drain())
   }
 
-  /** True when there was something. */
+  /** Returns whether there were records. */
   #drain(stream: PlatformaticStream): boolean {
     const records: FetchedRecord[] = []
-    for (let one = stream.read(); one !== null; one = stream.read()) {
-      const { partition, offset, value, headers } = one as PlatformaticMessage
+    for (let message = stream.read(); message !== null; message = stream.read()) {
+      const { partition, offset, value, headers } = message as PlatformaticMessage
       records.push({ partition, offset, message: messageOf(namesOf(headers), value) })
     }
     if (records.length > 0) this.#events.onRecords(records)

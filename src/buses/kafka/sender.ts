@@ -1,54 +1,54 @@
 import { atMost, type Clock, type Timer } from '../../core/clock.js'
 import { BrokerUnavailableError } from '../../core/errors.js'
-import type { KafkaDriver, KafkaProducer, KafkaRecord } from './driver.js'
-import { isRefusal } from './errors.js'
+import type { KafkaDriver, KafkaProducer, KafkaRecord } from './client.js'
+import { BROKER, isRefusal } from './errors.js'
 
-export interface SenderOptions {
+export interface KafkaSenderOptions {
   readonly driver: KafkaDriver
   readonly clock: Clock
   readonly confirmTimeoutMs: number
-  /** Once per producer and topic, before something is sent to it. */
+  /** Prepares a topic. Called once per producer and topic, before the first send. */
   prepare(topic: string): Promise<void>
 }
 
-/** Of one call of `send`: its records may go with several batches, and with those of others. */
-interface Call {
+/** A call of `send`. Its records may be sent in several batches, and together with records of other calls. */
+interface SendCall {
   readonly topic: string
   readonly deadline: number
   readonly answers: (unknown | null)[]
-  /** So many have no answer yet. */
+  /** Number of records without an answer. */
   left: number
   resolve(answers: readonly (unknown | null)[]): void
 }
 
-interface Waiting {
-  readonly call: Call
-  /** Its place among the answers. */
+interface QueuedRecord {
+  readonly call: SendCall
+  /** Position of the answer in the call. */
   readonly at: number
   readonly record: KafkaRecord
 }
 
-/** Half of what a broker takes in one batch by its defaults; a message that is bigger goes alone. */
+/** Half of the default batch limit of a broker. A larger record is sent alone. */
 const BATCH_BYTES = 512 * 1024
 const BATCH_MESSAGES = 5_000
-/** A broker that is gone does not hold up a stop for longer. */
-const GOODBYE_MS = 2_000
+/** Maximum time in milliseconds that a stop waits for the producer. */
+const CLOSE_MS = 2_000
 
 /**
- * Sends one batch after the other: what comes meanwhile goes with the next one, so that order holds and no batch can be
- * taken for another. After a failure the producer is replaced, and what waits fails too instead of overtaking.
+ * Sends one batch at a time. Records that arrive during a send are sent in the next batch, so the order is kept. After a failed
+ * batch, the producer is replaced and the queued records fail, too. Otherwise they would overtake the failed records.
  */
-export class Sender {
-  readonly #options: SenderOptions
-  readonly #queue: Waiting[] = []
+export class KafkaSender {
+  readonly #options: KafkaSenderOptions
+  readonly #queue: QueuedRecord[] = []
   readonly #prepared = new Set<string>()
   #producer: Promise<KafkaProducer> | null = null
-  /** Changes whenever the producer is given up. */
-  #era = 0
+  /** Increases when the producer is discarded. */
+  #generation = 0
   #isRunning = false
   #limit = BATCH_MESSAGES
 
-  constructor(options: SenderOptions) {
+  constructor(options: KafkaSenderOptions) {
     this.#options = options
   }
 
@@ -65,22 +65,22 @@ export class Sender {
     })
   }
 
-  /** What waits fails: nobody would close the producer that it needs. */
+  /** Fails the queued records, because no later call would close a producer that they open. */
   async close(): Promise<void> {
-    this.#fail([], new BrokerUnavailableError('Kafka', 'was left before it was asked'))
-    await atMost(this.#options.clock, GOODBYE_MS, this.#discard())
+    this.#fail([], new BrokerUnavailableError(BROKER, 'was not asked, because the bus was closed'))
+    await atMost(this.#options.clock, CLOSE_MS, this.#discard())
   }
 
   async #run(): Promise<void> {
     this.#isRunning = true
-    // What is published in the same turn goes together.
+    // Records that are published in the same turn of the event loop are sent together.
     await undefined
     while (this.#queue.length > 0) {
       const batch = this.#take()
       try {
         await this.#produce(batch)
         this.#limit = Math.min(BATCH_MESSAGES, this.#limit * 2)
-        for (const one of batch) answer(one, null)
+        for (const queued of batch) answer(queued, null)
       } catch (error) {
         void this.#discard()
         this.#fail(batch, error)
@@ -89,8 +89,8 @@ export class Sender {
     this.#isRunning = false
   }
 
-  #take(): Waiting[] {
-    const [first] = this.#queue as [Waiting]
+  #take(): QueuedRecord[] {
+    const [first] = this.#queue as [QueuedRecord]
     let bytes = 0
     let count = 0
     for (const { call, record } of this.#queue) {
@@ -102,12 +102,12 @@ export class Sender {
     return this.#queue.splice(0, count)
   }
 
-  async #produce(batch: readonly Waiting[]): Promise<void> {
-    const [{ call }] = batch as [Waiting]
+  async #produce(batch: readonly QueuedRecord[]): Promise<void> {
+    const [{ call }] = batch as [QueuedRecord]
     const { topic, deadline } = call
     await this.#until(deadline, async (isLate) => {
       const producer = await this.#ready(topic)
-      // It was answered already, and another batch may be under way.
+      // The batch has its answers already, and another batch may be in progress.
       if (isLate()) return
       await producer.send(
         topic,
@@ -119,42 +119,43 @@ export class Sender {
   async #ready(topic: string): Promise<KafkaProducer> {
     const { driver, prepare, confirmTimeoutMs } = this.#options
     if (!this.#prepared.has(topic)) {
-      const era = this.#era
+      const generation = this.#generation
       await prepare(topic)
-      // Too late: nobody would close a producer that is opened now.
-      if (era !== this.#era) throw new BrokerUnavailableError('Kafka', 'was left before it was asked')
+      // The sender was closed in the meantime, so no later call would close a producer that is opened now.
+      if (generation !== this.#generation)
+        throw new BrokerUnavailableError(BROKER, 'was not asked, because the bus was closed')
       this.#prepared.add(topic)
     }
     this.#producer ??= driver.openProducer(confirmTimeoutMs)
     return this.#producer
   }
 
-  /** A refusal is for one message alone: the others of its batch are sent again, in halves. */
-  #fail(batch: readonly Waiting[], error: unknown): void {
+  /** Sends a refused batch again in halves, because the broker refuses a batch for one of its records. */
+  #fail(batch: readonly QueuedRecord[], error: unknown): void {
     const isAlone = batch.length === 1
-    if (isRefusal(error) && isAlone) answer(batch[0] as Waiting, error)
+    if (isRefusal(error) && isAlone) answer(batch[0] as QueuedRecord, error)
     else if (isRefusal(error)) {
       this.#limit = Math.ceil(batch.length / 2)
       this.#queue.unshift(...batch)
     } else {
-      for (const one of [...batch, ...this.#queue.splice(0)]) answer(one, error)
+      for (const queued of [...batch, ...this.#queue.splice(0)]) answer(queued, error)
     }
   }
 
   async #discard(): Promise<void> {
     const producer = this.#producer
-    this.#era++
+    this.#generation++
     this.#producer = null
     this.#prepared.clear()
     await producer?.then(
-      (one) => one.close(),
+      (opened) => opened.close(),
       () => {},
     )
   }
 
   async #until(deadline: number, work: (isLate: () => boolean) => Promise<void>): Promise<void> {
     const { clock } = this.#options
-    const late = new BrokerUnavailableError('Kafka', 'has not confirmed in time')
+    const late = new BrokerUnavailableError(BROKER, 'has not confirmed in time')
     const leftMs = deadline - clock.monotonic()
     if (leftMs <= 0) throw late
     let timer: Timer | undefined
@@ -173,7 +174,7 @@ export class Sender {
   }
 }
 
-function answer({ call, at }: Waiting, error: unknown | null): void {
+function answer({ call, at }: QueuedRecord, error: unknown | null): void {
   call.answers[at] = error
   if (--call.left === 0) call.resolve(call.answers)
 }

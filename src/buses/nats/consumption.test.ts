@@ -8,15 +8,17 @@ import { type Logger, silentLogger } from '../../observe/logger.js'
 
 const event = () => EventEnvelope.create({ eventType: 'order.placed', payload: { total: 1 } })
 
-/** Notes the event, and takes until the gate is open. */
-const held = (begun: string[], finish: Gate) => (one: EventEnvelope) => {
-  begun.push(one.eventId)
-  return finish.opened
-}
+/** Records the event, and resolves when the gate opens. */
+const waitingHandler =
+  (begun: string[], finish: Gate) =>
+  ({ eventId }: EventEnvelope) => {
+    begun.push(eventId)
+    return finish.opened
+  }
 
 const server = await startNatsOrSkip()
 
-describe.skipIf(!server)('a consumer of NATS JetStream', () => {
+describe.skipIf(!server)('NatsConsumption', () => {
   const url = server?.url ?? ''
   let stream: string
   let admin: NatsConnection
@@ -37,13 +39,13 @@ describe.skipIf(!server)('a consumer of NATS JetStream', () => {
   const proxied = () => bench.proxied()
   const busOn: NatsBench['busOn'] = (...args) => bench.busOn(...args)
 
-  /** So many messages are with consumers of the group. */
+  /** Returns the number of messages that the consumers of the group have not acknowledged. */
   async function waiting(group: string): Promise<number> {
     const manager = await jetstreamManager(admin)
     return (await manager.consumers.info(stream, group)).num_ack_pending
   }
 
-  it('an acknowledgement that went down with its connection is given again, and costs no redelivery', async () => {
+  it('repeats an acknowledgement that was lost with its connection, without a redelivery', async () => {
     const proxy = await proxied()
     const finish = gate()
     let calls = 0
@@ -58,19 +60,19 @@ describe.skipIf(!server)('a consumer of NATS JetStream', () => {
     await until(() => calls === 1)
     proxy.freeze('to-server')
     finish.open()
-    // The acknowledgement is swallowed: the server still waits for it after a round trip of ours.
+    // The proxy drops the acknowledgement, so the server still waits for it after a round trip.
     expect(await waiting('g')).toBe(1)
     proxy.thaw()
     await until(async () => (await waiting('g')) === 0)
     expect(calls).toBe(1)
   })
 
-  it('messages stay with their consumer over a connection that is lost for less than the takeover', async () => {
+  it('keeps its messages when the connection is lost for less than takeoverMs', async () => {
     const proxy = await proxied()
     const finish = gate()
     const got: string[] = []
     const bus = busOn(await connected(proxy.url), { group: 'g', concurrency: 1 })
-    bus.subscribe('*', { name: 'h', handle: held(got, finish) })
+    bus.subscribe('*', { name: 'h', handle: waitingHandler(got, finish) })
     await bus.start()
     const ids = await bus.publishAll([event(), event(), event()])
     await until(async () => got.length === 1 && (await waiting('g')) === 3)
@@ -81,7 +83,7 @@ describe.skipIf(!server)('a consumer of NATS JetStream', () => {
     expect(got).toEqual(ids)
   })
 
-  it('what another consumer may have by now is not begun here', async () => {
+  it('does not start messages that another consumer may have received', async () => {
     const proxy = await proxied()
     const finish = gate()
     const options = { group: 'g', concurrency: 1, takeoverMs: 500, confirmTimeoutMs: 300 }
@@ -92,7 +94,7 @@ describe.skipIf(!server)('a consumer of NATS JetStream', () => {
     }
     const logger: Logger = { ...silentLogger, warn }
     const first = busOn(await connected(proxy.url), { ...options, logger })
-    first.subscribe('*', { name: 'h', handle: held(mine, finish) })
+    first.subscribe('*', { name: 'h', handle: waitingHandler(mine, finish) })
     await first.start()
     const ids = await busOn(admin).publishAll([event(), event(), event()])
     await until(async () => mine.length === 1 && (await waiting('g')) === 3)
@@ -102,7 +104,7 @@ describe.skipIf(!server)('a consumer of NATS JetStream', () => {
     second.subscribe('*', { name: 'h', handle: ({ eventId }) => void theirs.push(eventId) })
     await second.start()
     await until(() => theirs.length === 3)
-    // It has given up to tell the server that it is alive, since nothing is its own any more.
+    // The consumer has stopped to extend leases, because it has none.
     await until(() => performance.now() - problemAt > 700)
     finish.open()
     await turns(20)
@@ -110,11 +112,11 @@ describe.skipIf(!server)('a consumer of NATS JetStream', () => {
     expect([...theirs].sort()).toEqual([...ids].sort())
   })
 
-  it('what had not begun when it was stopped is with the others at once', async () => {
+  it('releases messages that were not started at a stop', async () => {
     const finish = gate()
     const mine: string[] = []
     const first = busOn(admin, { group: 'g', concurrency: 1 })
-    first.subscribe('*', { name: 'h', handle: held(mine, finish) })
+    first.subscribe('*', { name: 'h', handle: waitingHandler(mine, finish) })
     await first.start()
     const ids = await first.publishAll([event(), event(), event()])
     await until(async () => mine.length === 1 && (await waiting('g')) === 3)
@@ -129,7 +131,7 @@ describe.skipIf(!server)('a consumer of NATS JetStream', () => {
     expect([...mine, ...theirs]).toEqual(ids)
   })
 
-  it('leaves nothing on the connection of the user', async () => {
+  it('leaves no subscriptions on the connection of the user', async () => {
     const connection = await connected()
     const bus = busOn(connection, { group: 'g' })
     bus.subscribe('*', { name: 'h', handle: () => {} })
@@ -143,7 +145,7 @@ describe.skipIf(!server)('a consumer of NATS JetStream', () => {
   })
 })
 
-/** The client keeps count, and tells nobody. */
+/** Reads the number of subscriptions from a private field, because the client does not export it. */
 function subscriptionsOf(connection: NatsConnection): number {
   const { protocol } = connection as unknown as {
     protocol: { subscriptions: { size(): number }; listeners: readonly unknown[] }

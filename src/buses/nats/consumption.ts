@@ -1,54 +1,61 @@
-import type { Burial, ConsumeOptions, Consumption, IncomingMessage } from '../../bus/transport.js'
+import type { ConsumeOptions, Consumption, DeadLetterReason, IncomingMessage } from '../../bus.js'
 import { atMost, type Clock, type Timer } from '../../core/clock.js'
 import { BrokerUnavailableError } from '../../core/errors.js'
+import type { ConnectionListener, NatsMessage, NatsSubscription } from './client.js'
+import { BROKER } from './errors.js'
 import type { JetStream } from './jetstream.js'
-import { BROKER, type LineListener, type NatsMessage, type NatsSubscription } from './line.js'
-import { type Delivered, deliveredOf, headersOf, subjectOf } from './message.js'
+import { headersOf, incomingOf, type NatsIncomingMessage, subjectOf } from './message.js'
 
-/** The server says at least every heartbeat that a request for messages still stands. */
+/** Times of a pull request. The server sends a heartbeat at this interval while the request is pending. */
 const TIMES = { expiresMs: 30_000, heartbeatMs: 5_000 }
 const SILENCE_MS = TIMES.heartbeatMs * 2.5
-const FIRST_WAIT_MS = 100
-const LONGEST_WAIT_MS = 5_000
-const LONGEST_PAUSE_MS = 2_000
-/** Headers of a stored message cannot be longer. */
-const LONGEST_HEADERS = 65_535
+const FIRST_DELAY_MS = 100
+const MAX_DELAY_MS = 5_000
+const MAX_STOP_MS = 2_000
+/** NATS cannot store a message with longer headers. */
+const MAX_HEADER_BYTES = 65_535
 
-export interface Names {
+export interface NatsNames {
   readonly stream: string
   readonly consumer: string
   readonly dead: string
 }
 
 /**
- * Takes messages from a durable pull consumer. It asks for as many as may be unanswered, and never for more. Answers are
- * confirmed by the server, for a stop must not end before they have arrived, and one that a lost connection has
- * swallowed is given again on the next, so that it costs no redelivery. A message stays with this process over a
- * lost connection; it is lost when the server has had no sign for so long that it may have given it to another one.
+ * Receives messages from a durable pull consumer, and requests at most `maxUnacked` of them. The server confirms each
+ * acknowledgement, so that a stop can wait for it. Acknowledgements that were lost with a connection are sent again after the
+ * reconnect. A lost connection does not end the lease of a message. The lease ends when the server may have delivered the
+ * message to another consumer, because it was not extended in time.
  */
-export class NatsConsumption implements Consumption, LineListener {
+export class NatsConsumption implements Consumption, ConnectionListener {
   readonly #jetstream: JetStream
-  readonly #names: Names
+  readonly #names: NatsNames
   readonly #leaseMs: number
   readonly #options: ConsumeOptions
   readonly #clock: Clock
-  /** By their sequence in the stream. */
-  readonly #held = new Map<number, Delivered>()
-  /** Handled here, but the server has not said that it knows. */
-  readonly #unconfirmed = new Map<number, Delivered>()
-  /** Came after the pause, and were not handed out. */
-  readonly #late: Delivered[] = []
-  /** So many may still come. */
+  /** Messages by their sequence in the stream. */
+  readonly #leased = new Map<number, NatsIncomingMessage>()
+  /** Handled messages whose acknowledgement the server has not confirmed. */
+  readonly #unconfirmed = new Map<number, NatsIncomingMessage>()
+  /** Messages that arrived after the stop of the delivery. */
+  readonly #undelivered: NatsIncomingMessage[] = []
+  /** Number of requested messages that have not arrived yet. */
   #requested = 0
   #requests = 0
   #inbox = ''
   #subscription: NatsSubscription | null = null
-  #lastSign = 0
-  #watch: Timer | null = null
+  #lastSeenAt = 0
+  #silenceTimer: Timer | null = null
   #isRenewing = false
-  #isPaused = false
+  #isDeliveryStopped = false
 
-  constructor(jetstream: JetStream, names: Names, leaseMs: number, options: ConsumeOptions, clock: Clock) {
+  constructor(
+    jetstream: JetStream,
+    names: NatsNames,
+    leaseMs: number,
+    options: ConsumeOptions,
+    clock: Clock,
+  ) {
     this.#jetstream = jetstream
     this.#names = names
     this.#leaseMs = leaseMs
@@ -58,61 +65,57 @@ export class NatsConsumption implements Consumption, LineListener {
 
   start(): void {
     this.#subscribe()
-    this.#line.listen(this)
-    this.#watchLater()
+    this.#client.listen(this)
+    this.#checkSilenceLater()
   }
 
   async ack(messages: readonly IncomingMessage[]): Promise<void> {
-    const ours = this.#takeOut(messages)
-    for (const message of ours) this.#unconfirmed.set(message.sequence, message)
-    const confirmed = this.#confirmAcks(ours)
+    const leased = this.#untrack(messages)
+    for (const message of leased) this.#unconfirmed.set(message.sequence, message)
+    const confirmed = this.#confirmAcks(leased)
     this.#pull()
     await confirmed
   }
 
   async release(messages: readonly IncomingMessage[]): Promise<void> {
-    const ours = this.#takeOut(messages).sort((a, b) => a.sequence - b.sequence)
-    this.#throwFirst(await this.#tell(ours, '-NAK'))
+    const leased = this.#untrack(messages).sort((a, b) => a.sequence - b.sequence)
+    this.#throwFirst(await this.#reply(leased, '-NAK'))
   }
 
-  async extend(messages: readonly IncomingMessage[]): Promise<void> {
-    const ours = messages.filter((message) => this.#isOurs(message)) as Delivered[]
+  async extendLeases(messages: readonly IncomingMessage[]): Promise<void> {
+    const leased = messages.filter((message) => this.#isLeased(message)) as NatsIncomingMessage[]
     const toldAt = this.#clock.monotonic()
-    const answers = await this.#tell(ours, '+WPI', this.#leaseMs / 3)
-    for (const [at, message] of ours.entries()) {
-      if (!(answers[at] instanceof Error)) message.safeUntil = toldAt + this.#leaseMs
+    const replies = await this.#reply(leased, '+WPI', this.#leaseMs / 3)
+    for (const [at, message] of leased.entries()) {
+      if (!(replies[at] instanceof Error)) message.leasedUntil = toldAt + this.#leaseMs
     }
-    this.#lose(ours.filter((message) => message.safeUntil <= this.#clock.monotonic()))
-    this.#throwFirst(answers)
+    this.#loseLeases(leased.filter((message) => message.leasedUntil <= this.#clock.monotonic()))
+    this.#throwFirst(replies)
   }
 
-  async bury(message: IncomingMessage, burial: Burial): Promise<void> {
-    if (!this.#isOurs(message)) return
+  async deadLetter(message: IncomingMessage, reason: DeadLetterReason): Promise<void> {
+    if (!this.#isLeased(message)) return
     const { dead } = this.#names
-    const question = this.#deadLetter(message as Delivered, burial)
-    const [answer] = await this.#line.askAll([question], this.#jetstream.timeoutMs)
-    const problem = this.#jetstream.verdict(dead, answer)
-    if (problem) {
-      // Somebody may have deleted it.
+    const request = this.#deadLetterRequest(message as NatsIncomingMessage, reason)
+    const [reply] = await this.#client.requestAll([request], this.#jetstream.timeoutMs)
+    const error = this.#jetstream.publishResult(dead, reply)
+    if (error) {
+      // The stream of dead letters may have been deleted.
       await this.#jetstream.ensureStream(dead)
-      throw problem
+      throw error
     }
     await this.ack([message])
   }
 
-  /** What the server has sent by now still arrives, and goes back. */
-  async pause(): Promise<void> {
-    this.#isPaused = true
-    this.#watch?.cancel()
+  /** Messages that the server has already sent still arrive, and are released. */
+  async stopDelivery(): Promise<void> {
+    this.#isDeliveryStopped = true
+    this.#silenceTimer?.cancel()
     const subscription = this.#subscription
     this.#subscription = null
-    if (this.#line.isDown) subscription?.unsubscribe()
+    if (this.#client.isDown) subscription?.unsubscribe()
     else if (subscription)
-      await atMost(
-        this.#clock,
-        Math.min(LONGEST_PAUSE_MS, this.#jetstream.timeoutMs),
-        this.#end(subscription),
-      )
+      await atMost(this.#clock, Math.min(MAX_STOP_MS, this.#jetstream.timeoutMs), this.#end(subscription))
   }
 
   /** Never rejects. */
@@ -120,69 +123,69 @@ export class NatsConsumption implements Consumption, LineListener {
     const { stream, consumer } = this.#names
     try {
       await subscription.drain()
-      await this.#jetstream.forgetRequests(stream, consumer)
+      await this.#jetstream.dropDeadRequests(stream, consumer)
     } catch {
-      // The connection is lost, and the requests with it.
+      // The connection is lost, and the server drops its requests.
     }
-    await this.#tell(this.#takeOut(this.#late), '-NAK')
+    await this.#reply(this.#untrack(this.#undelivered), '-NAK')
   }
 
-  /** Whatever nobody has answered goes back to the group. */
+  /** Releases all unsettled messages. */
   async close(): Promise<void> {
-    this.#isPaused = true
-    this.#line.unlisten(this)
+    this.#isDeliveryStopped = true
+    this.#client.unlisten(this)
     this.#unsubscribe()
-    await this.#tell(this.#takeOut([...this.#held.values()]), '-NAK')
+    await this.#reply(this.#untrack([...this.#leased.values()]), '-NAK')
   }
 
   onDown(error: Error): void {
     this.#unsubscribe()
-    this.#options.onProblem(error)
+    this.#options.onError(error)
   }
 
   onUp(): void {
     void this.#renew()
-    const late = [...this.#unconfirmed.values()]
-    if (late.length > 0) this.#confirmAcks(late).catch((error) => this.#options.onProblem(error))
+    const unconfirmed = [...this.#unconfirmed.values()]
+    if (unconfirmed.length > 0) this.#confirmAcks(unconfirmed).catch((error) => this.#options.onError(error))
   }
 
-  get #line() {
-    return this.#jetstream.line
+  get #client() {
+    return this.#jetstream.client
   }
 
-  // ── messages come ────────────────────────────────────────────────────────────────────────────────────────
+  // ── receiving ────────────────────────────────────────────────────────────────────────────────────────
 
   #subscribe(): void {
-    this.#inbox = this.#line.newInbox()
+    this.#inbox = this.#client.newInbox()
     this.#requested = 0
-    this.#lastSign = this.#clock.monotonic()
+    this.#lastSeenAt = this.#clock.monotonic()
     const inbox = this.#inbox
-    this.#subscription = this.#line.connection.subscribe(`${inbox}.*`, {
+    this.#subscription = this.#client.connection.subscribe(`${inbox}.*`, {
       callback: (error, message) => this.#receive(inbox, error, message),
     })
     this.#pull()
   }
 
-  /** Requests that the server still has end with it: it sends nothing where nobody listens. */
+  /** Also ends the pending requests, because the server sends nothing to an inbox without a subscriber. */
   #unsubscribe(): void {
     this.#subscription?.unsubscribe()
     this.#subscription = null
     this.#requested = 0
   }
 
-  /** In portions: a request for each answer would cost more than the messages. */
+  /** Requests messages in portions, because one request per acknowledgement would cost more than the messages. */
   #pull(): void {
-    const { maxUnanswered } = this.#options
-    const room = maxUnanswered - this.#held.size - this.#requested
-    if (!this.#subscription || this.#isPaused || this.#line.isDown) return
-    if (room < 1 || (this.#requested > 0 && room < maxUnanswered / 4)) return
-    this.#requested += room
+    const { maxUnacked } = this.#options
+    const capacity = maxUnacked - this.#leased.size - this.#requested
+    if (!this.#subscription || this.#isDeliveryStopped || this.#client.isDown) return
+    if (capacity < 1 || (this.#requested > 0 && capacity < maxUnacked / 4)) return
+    this.#requested += capacity
     const { stream, consumer } = this.#names
     const reply = `${this.#inbox}.${this.#requests++}`
     try {
-      this.#jetstream.pull(stream, consumer, reply, room, TIMES)
+      this.#jetstream.pull(stream, consumer, reply, capacity, TIMES)
     } catch (error) {
-      this.#options.onProblem(error)
+      this.#options.onError(error)
     }
   }
 
@@ -193,145 +196,150 @@ export class NatsConsumption implements Consumption, LineListener {
     }
     const isCurrent = inbox === this.#inbox
     const now = this.#clock.monotonic()
-    if (isCurrent) this.#lastSign = now
-    const delivered = deliveredOf(message, now + this.#leaseMs)
-    if (!delivered) {
+    if (isCurrent) this.#lastSeenAt = now
+    const incoming = incomingOf(message, now + this.#leaseMs)
+    if (!incoming) {
       if (isCurrent) this.#status(message)
       return
     }
     if (isCurrent) this.#requested = Math.max(0, this.#requested - 1)
-    this.#take(delivered)
+    this.#take(incoming)
     this.#pull()
   }
 
-  #take(delivered: Delivered): void {
-    const done = this.#unconfirmed.get(delivered.sequence)
-    if (done?.storedAt === delivered.storedAt) {
-      this.#unconfirmed.set(delivered.sequence, delivered)
-      this.#confirmAcks([delivered]).catch((error) => this.#options.onProblem(error))
+  #take(incoming: NatsIncomingMessage): void {
+    const done = this.#unconfirmed.get(incoming.sequence)
+    if (done?.storedAt === incoming.storedAt) {
+      this.#unconfirmed.set(incoming.sequence, incoming)
+      this.#confirmAcks([incoming]).catch((error) => this.#options.onError(error))
       return
     }
-    const former = this.#held.get(delivered.sequence)
-    if (former) this.#lose([former])
-    this.#held.set(delivered.sequence, delivered)
-    if (this.#isPaused) this.#late.push(delivered)
-    else this.#options.onMessage(delivered)
+    const former = this.#leased.get(incoming.sequence)
+    if (former) this.#loseLeases([former])
+    this.#leased.set(incoming.sequence, incoming)
+    if (this.#isDeliveryStopped) this.#undelivered.push(incoming)
+    else this.#options.onMessage(incoming)
   }
 
-  /** What the server says about a request. */
+  /** Handles the status message of a request. */
   #status({ headers }: NatsMessage): void {
     const code = headers?.code ?? 0
-    if (code === 100 || this.#isPaused) return
+    if (code === 100 || this.#isDeliveryStopped) return
     const left = Number(headers?.get('Nats-Pending-Messages') || Number.NaN)
     if (code === 408 && left >= 0) {
       this.#requested = Math.max(0, this.#requested - left)
       this.#pull()
     } else
-      this.#failed(new BrokerUnavailableError(BROKER, `hands out nothing: ${code} ${headers?.description}`))
+      this.#failed(new BrokerUnavailableError(BROKER, `delivers nothing: ${code} ${headers?.description}`))
   }
 
   #failed(error: Error): void {
-    if (this.#isPaused || this.#isRenewing) return
-    this.#options.onProblem(error)
+    if (this.#isDeliveryStopped || this.#isRenewing) return
+    this.#options.onError(error)
     void this.#renew()
   }
 
-  /** Begins anew, with a consumer that is there. Never rejects. */
+  /** Subscribes again after the consumer was found or created. Never rejects. */
   async #renew(): Promise<void> {
     if (this.#isRenewing) return
     this.#isRenewing = true
-    // What is on its way to the old inbox still comes.
+    // Messages on their way to the old inbox still arrive.
     this.#subscription?.drain().catch(() => {})
     this.#subscription = null
     const { stream, consumer } = this.#names
-    for (let waitMs = FIRST_WAIT_MS; this.#isWanted; waitMs = Math.min(LONGEST_WAIT_MS, waitMs * 2)) {
+    for (let delayMs = FIRST_DELAY_MS; this.#mayReceive; delayMs = Math.min(MAX_DELAY_MS, delayMs * 2)) {
       try {
         await this.#jetstream.ensureConsumer(stream, consumer, this.#options.takeoverMs)
-        if (this.#isWanted) this.#subscribe()
+        if (this.#mayReceive) this.#subscribe()
         break
       } catch (error) {
-        this.#options.onProblem(error)
-        await new Promise<void>((resolve) => this.#clock.setTimer(resolve, waitMs).unref?.())
+        this.#options.onError(error)
+        await new Promise<void>((resolve) => this.#clock.setTimer(resolve, delayMs).unref?.())
       }
     }
     this.#isRenewing = false
   }
 
-  get #isWanted(): boolean {
-    return !this.#isPaused && !this.#line.isDown
+  get #mayReceive(): boolean {
+    return !this.#isDeliveryStopped && !this.#client.isDown
   }
 
-  /** A connection that has gone silent, or a request that the server has forgotten. */
-  #watchLater(): void {
-    this.#watch = this.#clock.setTimer(() => {
-      if (this.#isPaused) return
-      const isSilent = this.#clock.monotonic() - this.#lastSign > SILENCE_MS
+  /** Renews the subscription if the connection is silent or the server has lost the request. */
+  #checkSilenceLater(): void {
+    this.#silenceTimer = this.#clock.setTimer(() => {
+      if (this.#isDeliveryStopped) return
+      const isSilent = this.#clock.monotonic() - this.#lastSeenAt > SILENCE_MS
       if (this.#subscription && this.#requested > 0 && isSilent)
         this.#failed(new BrokerUnavailableError(BROKER, 'is silent'))
-      this.#watchLater()
+      this.#checkSilenceLater()
     }, TIMES.heartbeatMs)
-    this.#watch.unref?.()
+    this.#silenceTimer.unref?.()
   }
 
-  // ── answers go ───────────────────────────────────────────────────────────────────────────────────────────
+  // ── settling ───────────────────────────────────────────────────────────────────────────────────────────
 
-  #isOurs(message: IncomingMessage): boolean {
-    return this.#held.get((message as Delivered).sequence) === message
+  #isLeased(message: IncomingMessage): boolean {
+    return this.#leased.get((message as NatsIncomingMessage).sequence) === message
   }
 
-  #takeOut(messages: readonly IncomingMessage[]): Delivered[] {
-    const ours = messages.filter((message) => this.#isOurs(message)) as Delivered[]
-    for (const { sequence } of ours) this.#held.delete(sequence)
-    return ours
+  #untrack(messages: readonly IncomingMessage[]): NatsIncomingMessage[] {
+    const leased = messages.filter((message) => this.#isLeased(message)) as NatsIncomingMessage[]
+    for (const { sequence } of leased) this.#leased.delete(sequence)
+    return leased
   }
 
-  #lose(messages: readonly Delivered[]): void {
-    const lost = this.#takeOut(messages)
-    if (lost.length > 0) this.#options.onLost(lost)
+  #loseLeases(messages: readonly NatsIncomingMessage[]): void {
+    const lost = this.#untrack(messages)
+    if (lost.length > 0) this.#options.onLeaseLost(lost)
   }
 
-  async #confirmAcks(messages: readonly Delivered[]): Promise<void> {
-    const answers = await this.#tell(messages, '+ACK')
+  async #confirmAcks(messages: readonly NatsIncomingMessage[]): Promise<void> {
+    const replies = await this.#reply(messages, '+ACK')
     for (const [at, message] of messages.entries()) {
-      const isConfirmed = !(answers[at] instanceof Error)
+      const isConfirmed = !(replies[at] instanceof Error)
       if (isConfirmed && this.#unconfirmed.get(message.sequence) === message)
         this.#unconfirmed.delete(message.sequence)
     }
-    this.#forgetOld()
-    this.#throwFirst(answers)
+    this.#forgetExpired()
+    this.#throwFirst(replies)
   }
 
-  /** By then they have come again, here or elsewhere. */
-  #forgetOld(): void {
+  /** Removes acknowledgements of expired leases, because the server has delivered these messages again. */
+  #forgetExpired(): void {
     const before = this.#clock.monotonic() - this.#leaseMs
-    for (const [sequence, { safeUntil }] of this.#unconfirmed)
-      if (safeUntil < before) this.#unconfirmed.delete(sequence)
+    for (const [sequence, { leasedUntil }] of this.#unconfirmed)
+      if (leasedUntil < before) this.#unconfirmed.delete(sequence)
   }
 
-  #tell(messages: readonly Delivered[], payload: string, timeoutMs = this.#jetstream.timeoutMs) {
-    const questions = messages.map(({ reply }) => ({ subject: reply, payload }))
-    return this.#line.askAll(questions, Math.min(timeoutMs, this.#jetstream.timeoutMs))
+  #reply(messages: readonly NatsIncomingMessage[], payload: string, timeoutMs = this.#jetstream.timeoutMs) {
+    const requests = messages.map(({ reply }) => ({ subject: reply, payload }))
+    return this.#client.requestAll(requests, Math.min(timeoutMs, this.#jetstream.timeoutMs))
   }
 
-  #throwFirst(answers: readonly unknown[]): void {
-    const failed = answers.find((answer) => answer instanceof Error)
+  #throwFirst(replies: readonly unknown[]): void {
+    const failed = replies.find((reply) => reply instanceof Error)
     if (failed) throw failed
   }
 
-  /** With as much of the story as fits: a message that cannot be buried would never end. */
-  #deadLetter({ sequence, storedAt, contentType, attributes, body }: Delivered, burial: Burial) {
-    const most = (this.#line.connection.info?.max_payload ?? Number.POSITIVE_INFINITY) - body.length
-    const story = (deaderror: string) => ({
-      deadgroup: burial.group,
-      deadhandlers: burial.handlers.join(','),
-      deadattempts: String(burial.attempts),
+  /** Shortens the reason until the message fits, because a message that cannot be dead-lettered would block its key. */
+  #deadLetterRequest(
+    { sequence, storedAt, contentType, attributes, body }: NatsIncomingMessage,
+    reason: DeadLetterReason,
+  ) {
+    const maxBytes = (this.#client.connection.info?.max_payload ?? Number.POSITIVE_INFINITY) - body.length
+    const added = (deaderror: string) => ({
+      deadgroup: reason.group,
+      deadhandlers: reason.handlers.join(','),
+      deadattempts: String(reason.attempts),
       deaderror: deaderror.slice(0, 4_000),
     })
-    const stories = [story(burial.error), story(burial.error.slice(0, 500)), story('')]
-    // By its place in the stream: a burial that is repeated is one.
-    const write = (told: object) =>
-      headersOf(`${sequence}:${storedAt}`, contentType, { ...attributes, ...told })
-    const written = stories.map(write).find(({ size }) => size <= Math.min(most, LONGEST_HEADERS))
+    const texts = [reason.error, reason.error.slice(0, 500), '']
+    // The message id makes JetStream drop the copy that a repeated call sends.
+    const write = (reasonAttributes: object) =>
+      headersOf(`${sequence}:${storedAt}`, contentType, { ...attributes, ...reasonAttributes })
+    const written = texts
+      .map((text) => write(added(text)))
+      .find(({ size }) => size <= Math.min(maxBytes, MAX_HEADER_BYTES))
     const subject = subjectOf(this.#names.dead, attributes.type ?? 'unknown')
     return { subject, payload: body, headers: written ?? write({}) }
   }

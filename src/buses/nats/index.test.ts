@@ -45,7 +45,7 @@ describe.skipIf(!server)('NATS JetStream', () => {
   const proxied = () => bench.proxied()
   const busOn: NatsBench['busOn'] = (...args) => bench.busOn(...args)
 
-  it('refuses settings that are none, or bad', () => {
+  it('rejects unknown and invalid settings', () => {
     for (const options of [
       { stream: 'a b' },
       { stream: '' },
@@ -58,7 +58,7 @@ describe.skipIf(!server)('NATS JetStream', () => {
     expect(() => natsBus({} as NatsConnection)).toThrow(/connection/)
   })
 
-  it('makes a durable stream, a dead-letter stream and a consumer', async () => {
+  it('creates a durable stream, a dead-letter stream and a consumer', async () => {
     const bus = busOn(admin, { stream: `${stream}.eu`, group: 'billing.v2', takeoverMs: 7_000 })
     bus.subscribe('order.*', { name: 'h', handle: () => {} })
     await bus.start()
@@ -81,14 +81,14 @@ describe.skipIf(!server)('NATS JetStream', () => {
     })
   })
 
-  it('writes CloudEvents in binary mode, as the binding says', async () => {
-    const one = EventEnvelope.create({
+  it('writes CloudEvents in the binary mode of the NATS binding', async () => {
+    const sent = EventEnvelope.create({
       eventId: 'é 1',
       eventType: 'order.placed',
       aggregateId: 'o 1%"€',
       payload: [1],
     })
-    await busOn(admin, { source: '/shop' }).publish(one)
+    await busOn(admin, { source: '/shop' }).publish(sent)
     const stored = await manager.streams.getMessage(stream, { seq: 1 })
     expect(stored?.subject).toBe(`${stream}.order.placed`)
     expect(stored?.string()).toBe('[1]')
@@ -98,7 +98,7 @@ describe.skipIf(!server)('NATS JetStream', () => {
       'ce-id': ['%C3%A9%201'],
       'ce-type': ['order.placed'],
       'ce-source': ['/shop'],
-      'ce-time': [one.occurredAt.toISOString()],
+      'ce-time': [sent.occurredAt.toISOString()],
       'ce-datacontenttype': ['application/json'],
       'ce-schemaversion': ['1'],
       'ce-aggregatetype': ['__GLOBAL__'],
@@ -107,10 +107,10 @@ describe.skipIf(!server)('NATS JetStream', () => {
     })
   })
 
-  it('reads what other producers write: names in any case, other headers, values that are not encoded', async () => {
+  it('reads messages of other producers with other letter case, other headers and unencoded values', async () => {
     const got: EventEnvelope[] = []
     const bus = busOn(admin, { group: 'g' })
-    bus.subscribe('*', { name: 'h', handle: (one) => void got.push(one) })
+    bus.subscribe('*', { name: 'h', handle: (event) => void got.push(event) })
     await bus.start()
     const own = headers()
     for (const [name, value] of [
@@ -127,7 +127,7 @@ describe.skipIf(!server)('NATS JetStream', () => {
     expect(got[0]).toMatchObject({ eventId: '100%', eventType: 'a "b"', payload: new Uint8Array([0, 255]) })
   })
 
-  it('uses a stream and a consumer that are there as they are', async () => {
+  it('uses an existing stream and an existing consumer without changes', async () => {
     await manager.streams.add({ name: stream, subjects: [`${stream}.>`], storage: 'memory', max_msgs: 10 })
     await manager.consumers.add(stream, { durable_name: 'g', ack_policy: 'explicit', ack_wait: 60e9 })
     const got: string[] = []
@@ -151,7 +151,7 @@ describe.skipIf(!server)('NATS JetStream', () => {
     await expect(bus.start()).rejects.toThrow(message)
   })
 
-  it('a message that is too large is refused alone, and is not taken for an outage', async () => {
+  it('fails only a message that is too large, and reports no outage', async () => {
     const tooLarge = event(new Uint8Array(1_048_576))
     const [first, refused, last] = await busOn(admin).send([event(), tooLarge, event()])
     expect([first, last]).toEqual([null, null])
@@ -159,7 +159,7 @@ describe.skipIf(!server)('NATS JetStream', () => {
     expect(refused).not.toMatchObject({ code: 'BROKER_UNAVAILABLE' })
   })
 
-  it('a stream that is full is an outage', async () => {
+  it('reports an outage when the stream is full', async () => {
     const subjects = [`${stream}.>`]
     await manager.streams.add({ name: stream, subjects, max_msgs: 1, discard: 'new' })
     const [taken, refused] = await busOn(admin).send([event(), event()])
@@ -167,7 +167,7 @@ describe.skipIf(!server)('NATS JetStream', () => {
     expect(refused).toMatchObject({ code: 'BROKER_UNAVAILABLE' })
   })
 
-  it('what is too large for the stream, in body or headers, is refused alone', async () => {
+  it('fails only a message whose body or headers are too large for the stream', async () => {
     const subjects = [`${stream}.>`]
     await manager.streams.add({ name: stream, subjects, max_msg_size: 100_000 })
     const bulky = event(new Uint8Array(100_000))
@@ -183,7 +183,7 @@ describe.skipIf(!server)('NATS JetStream', () => {
     expect(String(tooMuch)).toMatch(/10097/)
   })
 
-  it('a stream that is sealed is an outage', async () => {
+  it('reports an outage when the stream is sealed', async () => {
     const { config } = await manager.streams.add({ name: stream, subjects: [`${stream}.>`] })
     await admin.request(`$JS.API.STREAM.UPDATE.${stream}`, JSON.stringify({ ...config, sealed: true }))
     const [refused] = await busOn(admin).send([event()])
@@ -191,7 +191,7 @@ describe.skipIf(!server)('NATS JetStream', () => {
     expect(String(refused)).toMatch(/10109/)
   })
 
-  it('an account that is full is an outage, and is over when there is room again', async () => {
+  it('reports an outage when the account is full, and recovers when the account has space again', async () => {
     const users = [{ user: 'u', password: 'p' }]
     const accounts = { APP: { users, jetstream: { max_mem: 0, max_file: 100_000 } } }
     const small = await startNats({ settings: { accounts } })
@@ -206,7 +206,7 @@ describe.skipIf(!server)('NATS JetStream', () => {
     expect(await bus.send([event()])).toEqual([null])
   })
 
-  it('a stream that does not listen on its subjects is told from one that took the message', async () => {
+  it('refuses a confirmation of another stream that receives the subjects', async () => {
     await manager.streams.add({ name: stream, subjects: [`${stream}-else.>`] })
     await manager.streams.add({ name: `${stream}-other`, subjects: [`${stream}.>`] })
     const [refused] = await busOn(admin).send([event()])
@@ -214,7 +214,7 @@ describe.skipIf(!server)('NATS JetStream', () => {
     expect(String(refused)).toContain(`${stream}-other`)
   })
 
-  it('makes the stream again when somebody has deleted it', async () => {
+  it('creates a deleted stream again', async () => {
     const bus = busOn(admin)
     await bus.publish(event())
     await manager.streams.delete(stream)
@@ -223,7 +223,7 @@ describe.skipIf(!server)('NATS JetStream', () => {
     expect(await bus.send([event()])).toEqual([null])
   })
 
-  it('makes the consumer again when somebody has deleted it', async () => {
+  it('creates a deleted consumer again', async () => {
     const got: string[] = []
     const bus = busOn(admin, { group: 'g' })
     bus.subscribe('*', { name: 'h', handle: ({ eventId }) => void got.push(eventId) })
@@ -233,7 +233,7 @@ describe.skipIf(!server)('NATS JetStream', () => {
     await until(() => got.includes(id))
   })
 
-  it('what was confirmed is there after the server was killed', async () => {
+  it('keeps confirmed messages when the server is killed', async () => {
     const bus = busOn(admin)
     const events = Array.from({ length: 300 }, (_, number) => event({ number }))
     const sent = bus.send(events.slice(0, 200))
@@ -251,7 +251,7 @@ describe.skipIf(!server)('NATS JetStream', () => {
     expect((await manager.streams.info(stream)).state.messages).toBeGreaterThanOrEqual(confirmed)
   })
 
-  it('a connection that is closed for good is told, and publishing is unavailable at once', async () => {
+  it('reports a closed connection, and fails to publish at once', async () => {
     const told: string[] = []
     const logger: Logger = { ...silentLogger, warn: (fields) => void told.push(JSON.stringify(fields)) }
     const connection = await connected()
@@ -264,7 +264,7 @@ describe.skipIf(!server)('NATS JetStream', () => {
     await expect(bus.check()).rejects.toMatchObject({ code: 'BROKER_UNAVAILABLE' })
   })
 
-  it('while the connection is lost publishing fails at once, and what was under way too', async () => {
+  it('fails pending and new publishes at once while the connection is lost', async () => {
     const proxy = await proxied()
     const bus = busOn(await connected(proxy.url), { confirmTimeoutMs: 60_000 })
     await bus.publish(event())
@@ -279,9 +279,9 @@ describe.skipIf(!server)('NATS JetStream', () => {
   })
 
   it.each([
-    ['room for a part of its story', 1_000, 'h'],
-    ['no room for any story', 0, ''],
-  ])('buries a message that leaves %s', async (_what, left, handlers) => {
+    ['space for a part of the reason', 1_000, 'h'],
+    ['no space for the reason', 0, ''],
+  ])('dead-letters a message that leaves %s', async (_what, left, handlers) => {
     const bus = busOn(admin, { group: 'g' })
     bus.subscribe('*', {
       name: 'h',
@@ -291,16 +291,16 @@ describe.skipIf(!server)('NATS JetStream', () => {
     })
     await bus.start()
     const { id, contentType, attributes } = messageOf(event(new Uint8Array()), undefined)
-    const room = 1_048_576 - headersOf(id, contentType, attributes).size - left
-    await bus.publish(event(new Uint8Array(room)))
+    const space = 1_048_576 - headersOf(id, contentType, attributes).size - left
+    await bus.publish(event(new Uint8Array(space)))
     const dead = `${stream}~g~dead`
     await until(async () => (await manager.streams.info(dead)).state.messages === 1)
-    const buried = await manager.streams.getMessage(dead, { seq: 1 })
-    expect(buried?.data.length).toBe(room)
-    expect(buried?.header.get('ce-deadhandlers')).toBe(handlers)
+    const letter = await manager.streams.getMessage(dead, { seq: 1 })
+    expect(letter?.data.length).toBe(space)
+    expect(letter?.header.get('ce-deadhandlers')).toBe(handlers)
   })
 
-  it('dead letters can be read by the same bus, and put back', async () => {
+  it('consumes dead letters, and can publish them again', async () => {
     let isBroken = true
     const handled: string[] = []
     const bus = busOn(admin, { group: 'g', retry: { maxAttempts: 1, policy: fixedDelay(1) } })
@@ -316,10 +316,10 @@ describe.skipIf(!server)('NATS JetStream', () => {
     const dead = natsName(`${stream}.g.dead`)
     await until(async () => (await manager.streams.info(dead)).state.messages === 1)
     isBroken = false
-    const undertaker = busOn(admin, { stream: `${stream}.g.dead`, group: 'again' })
+    const inspector = busOn(admin, { stream: `${stream}.g.dead`, group: 'again' })
     const seen: EventEnvelope[] = []
-    undertaker.subscribe('*', { name: 'look', handle: (one) => void seen.push(one) })
-    await undertaker.start()
+    inspector.subscribe('*', { name: 'look', handle: (event) => void seen.push(event) })
+    await inspector.start()
     await until(() => seen.length === 1)
     expect(seen[0]?.eventId).toBe(id)
     const stored = await manager.streams.getMessage(dead, { seq: 1 })
@@ -339,7 +339,7 @@ describe.skipIf(!server)('NATS JetStream', () => {
       bench.ends.push(() => guarded.stop())
     })
 
-    it('a right to publish that is missing is an outage, told at once, and inboxes can have another prefix', async () => {
+    it('reports a missing permission to publish as an outage at once, and supports another inbox prefix', async () => {
       const login = { user: 'u', pass: 'p', inboxPrefix: 'mine' }
       const connection = await connectNats(guarded.url, login)
       bench.ends.push(() => connection.close())

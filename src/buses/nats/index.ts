@@ -1,104 +1,41 @@
 import { BrokerBus } from '../../bus/broker-bus.js'
-import {
-  type BusOptions,
-  type BusSettings,
-  busSettingsOf,
-  checkBrokerName,
-  readBusOptions,
-} from '../../bus/settings.js'
-import type { ConsumeOptions, Consumption, OutgoingMessage, Transport } from '../../bus/transport.js'
+import { type BusOptions, checkBrokerName, readBusOptions } from '../../bus/settings.js'
 import { InvalidSettingError } from '../../core/errors.js'
-import { needs, whole } from '../../core/settings.js'
-import { NatsConsumption } from './consumption.js'
+import { integerSetting } from '../../core/number-settings.js'
+import { requireMethods } from '../../core/settings.js'
+import { NatsClient, type NatsConnection } from './client.js'
 import { JetStream } from './jetstream.js'
-import { BROKER, type NatsConnection, NatsLine, NobodyAnswers } from './line.js'
-import { headersOf, natsName, subjectOf } from './message.js'
+import { NatsTransport } from './transport.js'
 
-export type { NatsConnection, NatsHeaders, NatsMessage, NatsSubscription } from './line.js'
+export type { NatsConnection, NatsHeaders, NatsMessage, NatsSubscription } from './client.js'
 
 export interface NatsBusOptions extends BusOptions {
-  /** The stream, on the subjects `<stream>.>`. Made when it is missing. Default 'events'. */
+  /** Name of the stream, which has the subjects `<stream>.>`. The bus creates a missing stream. Default 'events'. */
   readonly stream?: string
-  /** How many servers of a cluster keep the streams that the bus makes. Default 1. */
+  /** Number of servers in a cluster that store the streams that the bus creates. Default 1. */
   readonly replicas?: number
-  /** What the connection was given under this name. Default '_INBOX'. */
+  /** Inbox prefix of the connection, if it has one. Default '_INBOX'. */
   readonly inboxPrefix?: string
 }
 
 /**
- * A bus on NATS JetStream. The connection is the user's, reconnects as it was told, and stays open.
+ * Creates a bus on NATS JetStream. The bus uses the connection of the application and does not close it. The connection
+ * reconnects according to its own settings.
  *
  * @example
  * const bus = natsBus(await connect({ servers: 'nats://127.0.0.1:4222', maxReconnectAttempts: -1 }), { group: 'billing' })
  */
 export function natsBus(connection: NatsConnection, given: NatsBusOptions = {}): BrokerBus {
-  const options = readBusOptions(given, ['stream', 'replicas', 'inboxPrefix'])
-  const settings = busSettingsOf(options)
+  const settings = readBusOptions(given, ['stream', 'replicas', 'inboxPrefix'])
   if (connection === undefined)
     throw new InvalidSettingError('connection', 'give natsBus a connection of NATS')
-  needs('connection', connection, ['publish', 'subscribe', 'status', 'isClosed'])
-  const stream = checkBrokerName('stream', options.stream ?? 'events')
-  const replicas = whole('replicas', options.replicas, 1, 1)
-  const inboxPrefix = options.inboxPrefix ?? '_INBOX'
+  requireMethods('connection', connection, ['publish', 'subscribe', 'status', 'isClosed'])
+  const stream = checkBrokerName('stream', settings.stream ?? 'events')
+  const replicas = integerSetting('replicas', settings.replicas, { default: 1, min: 1 })
+  const inboxPrefix = settings.inboxPrefix ?? '_INBOX'
   if (typeof inboxPrefix !== 'string' || !/^[^\s*>.]+(\.[^\s*>.]+)*$/.test(inboxPrefix))
     throw new InvalidSettingError('inboxPrefix', 'must be a subject without wildcards')
-  const line = new NatsLine(connection, settings.clock, inboxPrefix)
-  const jetstream = new JetStream(line, { replicas, timeoutMs: settings.confirmTimeoutMs })
-  return new BrokerBus(new NatsTransport(jetstream, stream, settings), settings)
-}
-
-class NatsTransport implements Transport {
-  readonly broker = BROKER
-  readonly #jetstream: JetStream
-  readonly #destination: string
-  readonly #stream: string
-  readonly #settings: BusSettings
-  #isReady = false
-
-  constructor(jetstream: JetStream, destination: string, settings: BusSettings) {
-    this.#jetstream = jetstream
-    this.#destination = destination
-    this.#stream = natsName(destination)
-    this.#settings = settings
-  }
-
-  async send(messages: readonly OutgoingMessage[]): Promise<readonly (unknown | null)[]> {
-    if (!this.#isReady) await this.check()
-    const questions = messages.map(({ id, type, contentType, attributes, body }) => ({
-      subject: subjectOf(this.#stream, type),
-      payload: body,
-      headers: headersOf(id, contentType, attributes),
-    }))
-    const answers = await this.#jetstream.line.askAll(questions, this.#settings.confirmTimeoutMs)
-    // The stream may have been deleted.
-    if (answers.some((answer) => answer instanceof NobodyAnswers)) this.#isReady = false
-    return answers.map((answer) => this.#jetstream.verdict(this.#stream, answer))
-  }
-
-  async check(): Promise<void> {
-    await this.#jetstream.ensureStream(this.#stream)
-    this.#isReady = true
-  }
-
-  /** By name, since the library imports no package; all else that fails here has a class of ours. */
-  isUnavailable(error: unknown): boolean {
-    return error instanceof Error && /^(Closed|Draining)ConnectionError$/.test(error.name)
-  }
-
-  async consume(options: ConsumeOptions): Promise<Consumption> {
-    const { group, takeoverMs } = options
-    const dead = natsName(`${this.#destination}.${group}.dead`)
-    await this.check()
-    await this.#jetstream.ensureStream(dead)
-    const consumer = natsName(group)
-    const leaseMs = await this.#jetstream.ensureConsumer(this.#stream, consumer, takeoverMs)
-    const names = { stream: this.#stream, consumer, dead }
-    const consumption = new NatsConsumption(this.#jetstream, names, leaseMs, options, this.#settings.clock)
-    consumption.start()
-    return consumption
-  }
-
-  close(): Promise<void> {
-    return this.#jetstream.line.close()
-  }
+  const client = new NatsClient(connection, settings.clock, inboxPrefix)
+  const jetstream = new JetStream(client, { replicas, timeoutMs: settings.confirmTimeoutMs })
+  return new BrokerBus(new NatsTransport(jetstream, stream, settings.clock), settings)
 }

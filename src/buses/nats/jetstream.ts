@@ -1,20 +1,21 @@
 import { AftercommitError, BrokerUnavailableError, InvalidSettingError } from '../../core/errors.js'
-import { type Answer, BROKER, type NatsLine, NobodyAnswers } from './line.js'
+import type { NatsClient, NatsReply } from './client.js'
+import { BROKER, errorOf, type JetStreamError, NoResponderError } from './errors.js'
 
 const API = '$JS.API'
 const NANOS = 1_000_000
 
-/** Error codes of JetStream; they are part of its protocol. */
+/** Error codes of JetStream, which are part of its protocol. */
 const CONSUMER_NOT_FOUND = 10014
 const STREAM_NAME_IN_USE = 10058
 const STREAM_NOT_FOUND = 10059
 const MESSAGE_TOO_LARGE = 10054
 const HEADERS_TOO_LARGE = 10097
-/** All else that a stream answers to a message is about the stream, the account or the server, whatever its class. */
-const ABOUT_MESSAGE: readonly unknown[] = [MESSAGE_TOO_LARGE, HEADERS_TOO_LARGE]
+/** Errors that the message causes. All other errors of a publish concern the stream, the account or the server. */
+const MESSAGE_ERRORS: readonly unknown[] = [MESSAGE_TOO_LARGE, HEADERS_TOO_LARGE]
 
-interface Reply {
-  readonly error?: { readonly code: number; readonly err_code?: number; readonly description?: string }
+interface ApiReply {
+  readonly error?: JetStreamError
   readonly stream?: string
   readonly config?: Readonly<Record<string, unknown>>
 }
@@ -24,22 +25,22 @@ export interface JetStreamOptions {
   readonly timeoutMs: number
 }
 
-/** The requests of JetStream that a bus needs. They are the same for every version of the server. */
+/** Sends the requests of the JetStream API that the bus needs. All versions of the server support them. */
 export class JetStream {
-  readonly line: NatsLine
+  readonly client: NatsClient
   readonly timeoutMs: number
   readonly #replicas: number
 
-  constructor(line: NatsLine, { replicas, timeoutMs }: JetStreamOptions) {
-    this.line = line
+  constructor(client: NatsClient, { replicas, timeoutMs }: JetStreamOptions) {
+    this.client = client
     this.timeoutMs = timeoutMs
     this.#replicas = replicas
   }
 
-  /** One that is there is used as it is. */
+  /** Creates a missing stream. An existing stream is not changed. */
   async ensureStream(name: string): Promise<void> {
     const found = await this.#request(`STREAM.INFO.${name}`)
-    if (found.error?.err_code !== STREAM_NOT_FOUND) return accepted(found)
+    if (found.error?.err_code !== STREAM_NOT_FOUND) return throwIfError(found)
     const made = await this.#request(`STREAM.CREATE.${name}`, {
       name,
       subjects: [`${name}.>`],
@@ -53,11 +54,11 @@ export class JetStream {
       num_replicas: this.#replicas,
       duplicate_window: 120_000 * NANOS,
     })
-    // Somebody was faster, with other settings.
-    if (made.error?.err_code !== STREAM_NAME_IN_USE) accepted(made)
+    // Another process has created the stream at the same time, with other settings.
+    if (made.error?.err_code !== STREAM_NAME_IN_USE) throwIfError(made)
   }
 
-  /** Answers for how long it leaves a message with a consumer that gives no sign. */
+  /** Creates a missing consumer. Resolves with its `ack_wait`: the lease time of a delivered message in milliseconds. */
   async ensureConsumer(stream: string, name: string, takeoverMs: number): Promise<number> {
     let found = await this.#request(`CONSUMER.INFO.${stream}.${name}`)
     if (found.error?.err_code === CONSUMER_NOT_FOUND) {
@@ -76,23 +77,23 @@ export class JetStream {
       })
       found = made.error ? await this.#request(`CONSUMER.INFO.${stream}.${name}`) : made
     }
-    accepted(found)
+    throwIfError(found)
     return leaseOf(name, takeoverMs, found.config ?? {})
   }
 
   /**
-   * Makes the server look which requests still have somebody who listens. It must come before messages are given back:
-   * servers up to 2.9 at least lose sight of one, for as long as `ack_wait`, when all requests that they have are dead.
+   * Makes the server drop pull requests that have no subscriber. Call it before messages are released: if all pull requests
+   * are dead, servers up to at least 2.9 do not deliver a released message again until `ack_wait` has passed.
    */
-  async forgetRequests(stream: string, consumer: string): Promise<void> {
-    accepted(await this.#request(`CONSUMER.INFO.${stream}.${consumer}`))
+  async dropDeadRequests(stream: string, consumer: string): Promise<void> {
+    throwIfError(await this.#request(`CONSUMER.INFO.${stream}.${consumer}`))
   }
 
-  /** Null when the stream has taken the message, or had it already. */
-  verdict(stream: string, answer: Answer | undefined): Error | null {
-    if (answer === undefined || answer instanceof Error) return answer ?? new NobodyAnswers(stream)
-    const reply = parse(answer.data)
-    if (reply.error) return refusal(reply.error, ABOUT_MESSAGE.includes(reply.error.err_code))
+  /** Returns null if the stream has stored the message, now or earlier, and otherwise the error. */
+  publishResult(stream: string, message: NatsReply | undefined): Error | null {
+    if (message === undefined || message instanceof Error) return message ?? new NoResponderError(stream)
+    const reply = parse(message.data)
+    if (reply.error) return errorOf(reply.error, MESSAGE_ERRORS.includes(reply.error.err_code))
     if (reply.stream === stream) return null
     return new AftercommitError(
       'BROKER_REFUSED',
@@ -103,12 +104,12 @@ export class JetStream {
   pull(stream: string, consumer: string, reply: string, batch: number, times: PullTimes): void {
     const request = { batch, expires: times.expiresMs * NANOS, idle_heartbeat: times.heartbeatMs * NANOS }
     const subject = `${API}.CONSUMER.MSG.NEXT.${stream}.${consumer}`
-    this.line.connection.publish(subject, JSON.stringify(request), { reply })
+    this.client.connection.publish(subject, JSON.stringify(request), { reply })
   }
 
-  async #request(what: string, body?: object): Promise<Reply> {
+  async #request(what: string, body?: object): Promise<ApiReply> {
     const payload = body === undefined ? '' : JSON.stringify(body)
-    return parse((await this.line.ask({ subject: `${API}.${what}`, payload }, this.timeoutMs)).data)
+    return parse((await this.client.request({ subject: `${API}.${what}`, payload }, this.timeoutMs)).data)
   }
 }
 
@@ -119,23 +120,17 @@ export interface PullTimes {
 
 const decoder = new TextDecoder()
 
-function parse(data: Uint8Array): Reply {
+function parse(data: Uint8Array): ApiReply {
   try {
-    return JSON.parse(decoder.decode(data)) as Reply
+    return JSON.parse(decoder.decode(data)) as ApiReply
   } catch (error) {
-    throw new BrokerUnavailableError(BROKER, 'has answered something that is no JSON', error)
+    throw new BrokerUnavailableError(BROKER, 'has sent a reply that is not JSON', error)
   }
 }
 
-function accepted(reply: Reply): void {
-  // From 500 on it is the server that cannot, for example for want of space.
-  if (reply.error) throw refusal(reply.error, reply.error.code < 500)
-}
-
-function refusal({ code, err_code, description }: NonNullable<Reply['error']>, isOurFault: boolean): Error {
-  const what = `${description ?? 'no reason given'} (${err_code ?? code})`
-  if (isOurFault) return new AftercommitError('BROKER_REFUSED', `NATS has refused: ${what}.`)
-  return new BrokerUnavailableError(BROKER, `takes nothing now: ${what}`)
+function throwIfError(reply: ApiReply): void {
+  // Codes from 500 are failures of the server, for example insufficient storage.
+  if (reply.error) throw errorOf(reply.error, reply.error.code < 500)
 }
 
 function leaseOf(name: string, takeoverMs: number, config: Readonly<Record<string, unknown>>): number {
@@ -146,10 +141,10 @@ function leaseOf(name: string, takeoverMs: number, config: Readonly<Record<strin
     )
   }
   const leaseMs = Number(config.ack_wait) / NANOS
-  // Signs of life go out every third of takeoverMs.
+  // The consumer extends its leases every takeoverMs / 3.
   if (leaseMs >= takeoverMs / 2) return leaseMs
   throw new InvalidSettingError(
     'takeoverMs',
-    `must be at most ${Math.floor(leaseMs)}, the ack_wait of the NATS consumer ${name}; or change that one`,
+    `must be at most ${Math.floor(leaseMs)}, the ack_wait of the NATS consumer ${name}, or change the consumer`,
   )
 }

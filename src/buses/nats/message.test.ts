@@ -15,7 +15,7 @@ describe('names', () => {
     expect(subjectOf('events', type)).toBe(subject)
   })
 
-  it('dots become tildes where NATS allows none', () => {
+  it('replaces dots by tildes in names of streams and consumers', () => {
     expect(natsName('events.billing.dead')).toBe('events~billing~dead')
   })
 })

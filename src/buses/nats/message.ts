@@ -1,39 +1,39 @@
-import type { IncomingMessage } from '../../bus/transport.js'
-import type { NatsHeaders, NatsMessage } from './line.js'
+import type { IncomingMessage } from '../../bus.js'
+import type { NatsHeaders, NatsMessage } from './client.js'
 
 const encoder = new TextEncoder()
 
-/** A message of JetStream, and what is needed to answer it. */
-export interface Delivered extends IncomingMessage {
-  /** Where answers go. */
+/** A message of JetStream with the data for its acknowledgement. */
+export interface NatsIncomingMessage extends IncomingMessage {
+  /** Subject for acknowledgements. */
   readonly reply: string
-  /** Its place in the stream, and when it came there: together they are the message. */
+  /** Position in the stream. Sequence and time together identify a message, even if the stream was created again. */
   readonly sequence: number
   readonly storedAt: string
-  /** Until then nobody else gets it, by the clock of this process. */
-  safeUntil: number
+  /** Time, by the clock of this process, until which no other consumer receives the message. */
+  leasedUntil: number
 }
 
-/** What the client needs of headers to send them; made here, since the library imports no package. */
+/** Headers in the form that the client sends. They are encoded here, because the library imports no package. */
 export interface EncodedHeaders {
   encode(): Uint8Array
 }
 
-/** Streams and consumers of NATS cannot have dots in their names: they become tildes, which no other name has. */
+/** Replaces dots by tildes, because names of streams and consumers cannot contain dots. Other names contain no tildes. */
 export function natsName(name: string): string {
   return name.replaceAll('.', '~')
 }
 
 /**
- * The subject of an event: that of its stream, then its type. Percent-encoded is what a subject cannot hold: all but
- * printable ASCII, `*`, `>`, `%`, and dots that would leave a token empty.
+ * Returns the subject of an event: the name of the stream, followed by the event type. Percent-encodes `*`, `>`, `%`, dots
+ * that would create an empty token, and all characters outside printable ASCII.
  */
 export function subjectOf(stream: string, type: string): string {
   const tokens = percentEncode(type, /[^!-~]+|[*>%]+/g).replace(/^\.|\.$|(?<=\.)\./g, '%2E')
   return `${stream}.${tokens}`
 }
 
-/** Binary mode as the NATS binding of CloudEvents has it: `ce-` and the name, values encoded as in HTTP. */
+/** Encodes attributes as the NATS binding of CloudEvents defines it: `ce-` and the name, with values encoded as in HTTP. */
 export function headersOf(
   messageId: string,
   contentType: string,
@@ -45,21 +45,21 @@ export function headersOf(
   return { encode: () => bytes, size: bytes.length }
 }
 
-/** Undefined when the message is none of a consumer of JetStream. */
-export function deliveredOf(message: NatsMessage, safeUntil: number): Delivered | undefined {
-  const answer = message.reply === undefined ? undefined : readReply(message.reply)
-  if (!answer) return undefined
-  return { ...answer, ...readHeaders(message.headers), body: message.data, safeUntil }
+/** Returns undefined if the message was not delivered by a consumer of JetStream. */
+export function incomingOf(message: NatsMessage, leasedUntil: number): NatsIncomingMessage | undefined {
+  const origin = message.reply === undefined ? undefined : readReply(message.reply)
+  if (!origin) return undefined
+  return { ...origin, ...readHeaders(message.headers), body: message.data, leasedUntil }
 }
 
-/** `$JS.ACK.<stream>.<consumer>.<deliveries>.<sequence>.<…>.<time>.…`; newer servers put domain and account first. */
+/** `$JS.ACK.<stream>.<consumer>.<deliveryCount>.<sequence>.<…>.<time>.…`; newer servers insert the domain and the account after `ACK`. */
 function readReply(reply: string) {
   const tokens = reply.split('.')
   if (tokens[0] !== '$JS' || tokens[1] !== 'ACK') return undefined
   const at = tokens.length === 9 ? 4 : 6
   return {
     reply,
-    deliveries: Number(tokens[at]) || 1,
+    deliveryCount: Number(tokens[at]) || 1,
     sequence: Number(tokens[at + 1]),
     storedAt: String(tokens[at + 3]),
   }
@@ -78,12 +78,12 @@ function readHeaders(headers: NatsHeaders | undefined) {
   return { attributes, contentType: contentType ?? 'application/json' }
 }
 
-/** Space, quote, percent and everything outside printable ASCII. */
+/** Percent-encodes spaces, quotes, percent signs and all characters outside printable ASCII. */
 function attributeText(value: string): string {
   return percentEncode(value, /[^!#$&-~]+/g)
 }
 
-/** What was not encoded by the rules is taken as it is. */
+/** Decodes a value. Returns a value that is not encoded correctly as it is. */
 function readAttribute(text: string): string {
   const trimmed = text.trim()
   const isQuoted = trimmed.length > 1 && trimmed.startsWith('"') && trimmed.endsWith('"')

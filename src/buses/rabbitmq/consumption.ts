@@ -1,239 +1,256 @@
-import type { Burial, ConsumeOptions, Consumption, IncomingMessage } from '../../bus/transport.js'
+import type { ConsumeOptions, Consumption, DeadLetterReason, IncomingMessage } from '../../bus.js'
 import type { Clock, Timer } from '../../core/clock.js'
 import { BrokerUnavailableError } from '../../core/errors.js'
-import { type AmqpChannel, type AmqpConnection, type AmqpDelivery, inTime, type Link } from './link.js'
+import {
+  type AmqpChannel,
+  type AmqpConnection,
+  type AmqpDelivery,
+  endsWithin,
+  type ManagedConnection,
+} from './client.js'
+import { BROKER } from './errors.js'
 import { bindingOf, incomingOf } from './message.js'
 import { bindQueue, ensureExchange, ensureQueue } from './topology.js'
-import type { Unrouted } from './unrouted.js'
+import type { UnroutedRepublisher } from './unrouted.js'
 
 export interface RabbitmqConsumptionOptions extends ConsumeOptions {
-  readonly link: Link
+  readonly managed: ManagedConnection
   readonly exchange: string
   readonly queue: string
   readonly deadQueue: string
   readonly singleActive: boolean
   readonly clock: Clock
-  /** Undefined where what had no queue is not kept. */
-  readonly unrouted: Unrouted | undefined
-  /** Resolves when the broker has confirmed it. */
-  bury(delivery: AmqpDelivery, burial: Burial): Promise<void>
+  /** Undefined if unrouted events are not kept. */
+  readonly republisher: UnroutedRepublisher | undefined
+  /** Resolves when the broker has confirmed the copy. */
+  sendDeadLetter(delivery: AmqpDelivery, reason: DeadLetterReason): Promise<void>
 }
 
-const FIRST_WAIT_MS = 100
-const LONGEST_WAIT_MS = 5_000
+const FIRST_DELAY_MS = 100
+const MAX_DELAY_MS = 5_000
 const MAX_PREFETCH = 65_535
 
-/** A channel that consumes. With it goes all that was delivered on it and has no answer yet: the broker has it again. */
-interface Session {
+/** A channel with a consumer. When it closes, the broker returns its unacknowledged messages to the queue. */
+interface ConsumeChannel {
   readonly connection: AmqpConnection
   readonly channel: AmqpChannel
-  /** In the order of delivery. */
-  readonly held: Map<IncomingMessage, AmqpDelivery>
+  /** Unacknowledged deliveries in the order of delivery. */
+  readonly unacked: Map<IncomingMessage, AmqpDelivery>
   consumerTag: string | undefined
   isOver: boolean
 }
 
+/** Consumes from the queue of a group, and opens the channel again after it was closed. */
 export class RabbitmqConsumption implements Consumption {
   readonly #options: RabbitmqConsumptionOptions
-  #session: Session | null = null
-  #returning: Promise<void> | null = null
-  #wait: { readonly timer: Timer; end(): void } | null = null
+  #current: ConsumeChannel | null = null
+  #reopening: Promise<void> | null = null
+  #pendingDelay: { readonly timer: Timer; end(): void } | null = null
   #isStarted = false
-  #isPaused = false
-  /** Delivered on the way to the pause. */
-  #unwanted: AmqpDelivery[] = []
-  #saidOther = false
+  #isDeliveryStopped = false
+  /** Messages that arrived after the stop of the delivery. */
+  #undelivered: AmqpDelivery[] = []
+  #hasReportedQueue = false
 
   constructor(options: RabbitmqConsumptionOptions) {
     this.#options = options
   }
 
-  /** Rejects when the broker cannot be used. After that it connects again by itself. */
+  /** Rejects if the broker cannot be used. After it has resolved, lost channels are opened again. */
   async start(): Promise<void> {
     await this.#open()
     this.#isStarted = true
-    if (!this.#session) this.#comeBackLater(undefined)
+    if (!this.#current) this.#reopenLater(undefined)
   }
 
   async ack(messages: readonly IncomingMessage[]): Promise<void> {
-    const session = this.#session
-    if (!session) return
+    const current = this.#current
+    if (!current) return
     const done = new Set(messages)
     let last: AmqpDelivery | undefined
-    // What lies before all that is unanswered goes with one answer.
-    for (const [message, delivery] of session.held) {
+    // A cumulative acknowledgement covers all messages before the first unacknowledged message.
+    for (const [message, delivery] of current.unacked) {
       if (!done.delete(message)) break
-      session.held.delete(message)
+      current.unacked.delete(message)
       last = delivery
     }
-    if (last) session.channel.ack(last, true)
-    for (const delivery of takeOut(session, done)) session.channel.ack(delivery)
+    if (last) current.channel.ack(last, true)
+    for (const delivery of untrack(current, done)) current.channel.ack(delivery)
   }
 
-  /** In the order of delivery. Where order counts they go back when the channel is closed, and not before. */
+  /**
+   * Releases messages in the order of delivery. With a single active consumer, the close of the channel releases them, because
+   * a released message would be delivered to this consumer again.
+   */
   async release(messages: readonly IncomingMessage[]): Promise<void> {
-    const session = this.#session
-    if (!session || this.#options.singleActive) return
-    const deliveries = takeOut(session, messages)
-    deliveries.sort((one, other) => one.fields.deliveryTag - other.fields.deliveryTag)
-    for (const delivery of deliveries) session.channel.nack(delivery, false, true)
+    const current = this.#current
+    if (!current || this.#options.singleActive) return
+    const deliveries = untrack(current, messages)
+    deliveries.sort((a, b) => a.fields.deliveryTag - b.fields.deliveryTag)
+    for (const delivery of deliveries) current.channel.nack(delivery, false, true)
   }
 
-  async bury(message: IncomingMessage, burial: Burial): Promise<void> {
-    const delivery = this.#session?.held.get(message)
-    // The broker hands it out again.
+  async deadLetter(message: IncomingMessage, reason: DeadLetterReason): Promise<void> {
+    const delivery = this.#current?.unacked.get(message)
+    // The lease was lost, and the broker delivers the message again.
     if (!delivery) return
-    await this.#options.bury(delivery, burial)
+    await this.#options.sendDeadLetter(delivery, reason)
     await this.ack([message])
   }
 
-  /** The only active consumer stays it until it has answered everything, so that nobody overtakes. */
-  async pause(): Promise<void> {
-    this.#isPaused = true
-    this.#wait?.end()
-    void this.#options.unrouted?.stop()
-    const session = this.#session
-    if (!session?.consumerTag || this.#options.singleActive) return
-    const cancelled = session.channel.cancel(session.consumerTag).catch(() => {})
-    if (!(await inTime(this.#options.clock, cancelled))) return this.#drop(session)
-    if (session.isOver) return
-    for (const delivery of this.#unwanted.splice(0)) session.channel.nack(delivery, false, true)
+  /** A single active consumer stays active until it has settled its messages, so that no consumer overtakes it. */
+  async stopDelivery(): Promise<void> {
+    this.#isDeliveryStopped = true
+    this.#pendingDelay?.end()
+    void this.#options.republisher?.stop()
+    const current = this.#current
+    if (!current?.consumerTag || this.#options.singleActive) return
+    const cancelled = current.channel.cancel(current.consumerTag).catch(() => {})
+    if (!(await endsWithin(this.#options.clock, cancelled))) return this.#drop(current)
+    if (current.isOver) return
+    for (const delivery of this.#undelivered.splice(0)) current.channel.nack(delivery, false, true)
   }
 
   async close(): Promise<void> {
-    this.#isPaused = true
-    this.#wait?.end()
-    const { clock, link, unrouted } = this.#options
-    const stopped = unrouted && inTime(clock, unrouted.stop())
-    const session = this.#session
-    this.#session = null
-    if (session && !session.isOver) {
-      session.isOver = true
-      const closed = session.channel.close().catch(() => {})
-      // The answers lie before this in the same channel: when it is closed they have all been taken.
-      if (!(await inTime(clock, closed))) this.#drop(session)
+    this.#isDeliveryStopped = true
+    this.#pendingDelay?.end()
+    const { clock, managed, republisher } = this.#options
+    const stopped = republisher && endsWithin(clock, republisher.stop())
+    const current = this.#current
+    this.#current = null
+    if (current && !current.isOver) {
+      current.isOver = true
+      const closed = current.channel.close().catch(() => {})
+      // The channel processes its acknowledgements before the close, so all of them have arrived when it is closed.
+      if (!(await endsWithin(clock, closed))) this.#drop(current)
     }
     await stopped
-    await link.close()
-    await this.#returning
+    await managed.close()
+    await this.#reopening
   }
 
-  #drop({ connection }: Session): void {
-    this.#options.link.drop(connection, new Error('RabbitMQ does not answer'))
+  #drop({ connection }: ConsumeChannel): void {
+    this.#options.managed.drop(connection, new Error('RabbitMQ does not answer'))
   }
 
   async #open(): Promise<void> {
-    const { link, exchange, queue, deadQueue, types, singleActive, maxUnanswered } = this.#options
-    const connection = await link.open()
-    // amqplib waits for ever where a connection has gone silent.
-    const answer = <T>(work: Promise<T>) => link.answer(connection, work)
-    const onOther = (reason: unknown) => this.#sayOther(reason)
-    await answer(ensureExchange(connection, exchange))
-    await answer(ensureQueue(connection, queue, { singleActive, onOther }))
-    await answer(ensureQueue(connection, deadQueue))
-    await answer(bindQueue(connection, queue, exchange, [...new Set(types.map(bindingOf))]))
-    const channel = await answer(connection.createChannel())
-    const session: Session = { connection, channel, held: new Map(), consumerTag: undefined, isOver: false }
+    const { managed, exchange, queue, deadQueue, types, singleActive, maxUnacked } = this.#options
+    const connection = await managed.open()
+    // amqplib waits without a time limit on a silent connection.
+    const waitFor = <T>(work: Promise<T>) => managed.waitFor(connection, work)
+    const onDifferent = (reason: unknown) => this.#reportQueue(reason)
+    await waitFor(ensureExchange(connection, exchange))
+    await waitFor(ensureQueue(connection, queue, { singleActive, onDifferent }))
+    await waitFor(ensureQueue(connection, deadQueue))
+    await waitFor(bindQueue(connection, queue, exchange, [...new Set(types.map(bindingOf))]))
+    const channel = await waitFor(connection.createChannel())
+    const current: ConsumeChannel = {
+      connection,
+      channel,
+      unacked: new Map(),
+      consumerTag: undefined,
+      isOver: false,
+    }
     let reason: unknown
     channel.on('error', (error) => {
       reason = error
     })
-    channel.on('close', () => this.#lose(session, reason))
-    await answer(channel.prefetch(Math.min(maxUnanswered, MAX_PREFETCH)))
-    if (this.#isPaused) return void (await answer(channel.close()))
-    this.#session = session
-    const consuming = channel.consume(queue, (delivery) => this.#take(session, delivery))
+    channel.on('close', () => this.#loseChannel(current, reason))
+    await waitFor(channel.prefetch(Math.min(maxUnacked, MAX_PREFETCH)))
+    if (this.#isDeliveryStopped) return void (await waitFor(channel.close()))
+    this.#current = current
+    const consuming = channel.consume(queue, (delivery) => this.#take(current, delivery))
     try {
-      session.consumerTag = (await answer(consuming)).consumerTag
+      current.consumerTag = (await waitFor(consuming)).consumerTag
     } catch (error) {
-      this.#lose(session, error)
+      this.#loseChannel(current, error)
       throw error
     }
-    if (!session.isOver && !this.#isPaused) this.#options.unrouted?.start(connection)
+    if (!current.isOver && !this.#isDeliveryStopped) this.#options.republisher?.start(connection)
   }
 
-  #take(session: Session, delivery: AmqpDelivery | null): void {
-    if (session.isOver) return
-    if (!delivery) this.#cancelled(session)
-    else if (this.#isPaused) this.#unwanted.push(delivery)
+  #take(current: ConsumeChannel, delivery: AmqpDelivery | null): void {
+    if (current.isOver) return
+    if (!delivery) this.#onQueueDeleted(current)
+    else if (this.#isDeliveryStopped) this.#undelivered.push(delivery)
     else {
       const message = incomingOf(delivery)
-      session.held.set(message, delivery)
+      current.unacked.set(message, delivery)
       this.#options.onMessage(message)
     }
   }
 
-  /** Somebody has deleted the queue. */
-  #cancelled(session: Session): void {
-    const error = new BrokerUnavailableError('RabbitMQ', `has no queue ${this.#options.queue} any more`)
-    this.#options.onProblem(error)
-    session.channel.close().catch(() => {})
+  /** RabbitMQ cancels the consumer when the queue is deleted. */
+  #onQueueDeleted(current: ConsumeChannel): void {
+    const error = new BrokerUnavailableError(BROKER, `has no queue ${this.#options.queue} any more`)
+    this.#options.onError(error)
+    current.channel.close().catch(() => {})
   }
 
-  #lose(session: Session, reason: unknown): void {
-    if (session.isOver) return
-    session.isOver = true
-    if (this.#session !== session) return
-    void this.#options.unrouted?.stop()
-    this.#session = null
-    this.#unwanted = []
-    this.#options.onLost([...session.held.keys()])
-    session.held.clear()
-    if (this.#isStarted) this.#comeBackLater(reason)
+  #loseChannel(current: ConsumeChannel, reason: unknown): void {
+    if (current.isOver) return
+    current.isOver = true
+    if (this.#current !== current) return
+    void this.#options.republisher?.stop()
+    this.#current = null
+    this.#undelivered = []
+    this.#options.onLeaseLost([...current.unacked.keys()])
+    current.unacked.clear()
+    if (this.#isStarted) this.#reopenLater(reason)
   }
 
-  #comeBackLater(reason: unknown): void {
-    this.#returning ??= this.#comeBack(reason).finally(() => {
-      this.#returning = null
+  #reopenLater(reason: unknown): void {
+    this.#reopening ??= this.#reopen(reason).finally(() => {
+      this.#reopening = null
     })
   }
 
-  /** Never rejects. */
-  async #comeBack(reason: unknown): Promise<void> {
-    const { link, onProblem } = this.#options
-    // Then the connection knows why it was closed.
+  /** Opens a new channel, with growing delays between the attempts. Never rejects. */
+  async #reopen(reason: unknown): Promise<void> {
+    const { managed, onError } = this.#options
+    // The connection receives the reason for its close after the channel.
     await undefined
-    if (this.#isPaused) return
-    const cause = reason ?? link.lastReason
-    onProblem(new BrokerUnavailableError('RabbitMQ', 'has closed the connection or the channel', cause))
-    for (let waitMs = 0; !this.#session; waitMs = Math.min(LONGEST_WAIT_MS, waitMs * 2 || FIRST_WAIT_MS)) {
-      await this.#sleep(waitMs)
-      if (this.#isPaused) return
+    if (this.#isDeliveryStopped) return
+    const cause = reason ?? managed.lastReason
+    onError(new BrokerUnavailableError(BROKER, 'has closed the connection or the channel', cause))
+    for (let delayMs = 0; !this.#current; delayMs = Math.min(MAX_DELAY_MS, delayMs * 2 || FIRST_DELAY_MS)) {
+      await this.#delay(delayMs)
+      if (this.#isDeliveryStopped) return
       try {
         await this.#open()
       } catch (error) {
-        onProblem(error)
+        onError(error)
       }
     }
   }
 
-  /** Ends at once when the consumption does. */
-  #sleep(ms: number): Promise<void> {
-    if (this.#isPaused) return Promise.resolve()
-    // Those that the broker has sent away together must not come back together.
+  /** Ends early when the consumption stops. */
+  #delay(ms: number): Promise<void> {
+    if (this.#isDeliveryStopped) return Promise.resolve()
+    // Jitter keeps consumers that lost their connection together from reconnecting together.
     const jittered = ms * (0.5 + Math.random() / 2)
     return new Promise((resolve) => {
       const end = () => {
-        this.#wait?.timer.cancel()
-        this.#wait = null
+        this.#pendingDelay?.timer.cancel()
+        this.#pendingDelay = null
         resolve()
       }
-      this.#wait = { timer: this.#options.clock.setTimer(end, jittered), end }
+      this.#pendingDelay = { timer: this.#options.clock.setTimer(end, jittered), end }
     })
   }
 
-  #sayOther(reason: unknown): void {
-    if (!this.#saidOther) this.#options.onProblem(reason)
-    this.#saidOther = true
+  #reportQueue(reason: unknown): void {
+    if (!this.#hasReportedQueue) this.#options.onError(reason)
+    this.#hasReportedQueue = true
   }
 }
 
-/** Each of them can be answered once. */
-function takeOut(session: Session, messages: Iterable<IncomingMessage>): AmqpDelivery[] {
+/** Removes messages from the unacknowledged ones, so that each message is settled only once. */
+function untrack(current: ConsumeChannel, messages: Iterable<IncomingMessage>): AmqpDelivery[] {
   const taken: AmqpDelivery[] = []
   for (const message of messages) {
-    const delivery = session.held.get(message)
-    if (delivery && session.held.delete(message)) taken.push(delivery)
+    const delivery = current.unacked.get(message)
+    if (delivery && current.unacked.delete(message)) taken.push(delivery)
   }
   return taken
 }

@@ -21,8 +21,8 @@ const event = (init: Partial<Parameters<typeof EventEnvelope.create>[0]> = {}) =
 const codesOf = (answers: readonly unknown[]) =>
   answers.map((answer) => (answer === null ? null : ((answer as { code?: unknown }).code ?? String(answer))))
 
-// These change settings of the broker, so that they need one of their own, whatever AMQP_URL says.
-describe.skipIf(!hasRabbitmq())('a bus on RabbitMQ', () => {
+// These tests change settings of the broker, so they start their own broker and ignore AMQP_URL.
+describe.skipIf(!hasRabbitmq())('rabbitmqBus', () => {
   let server: RabbitmqServer
   let bench: RabbitmqBench
   let exchange: string
@@ -46,10 +46,10 @@ describe.skipIf(!hasRabbitmq())('a bus on RabbitMQ', () => {
   const consumerOf: RabbitmqBench['consumerOf'] = (...args) => bench.consumerOf(...args)
   const proxied = () => bench.proxied()
 
-  it('writes CloudEvents as their binding to AMQP says, persistent, with the type as the routing key', async () => {
+  it('writes persistent messages in the AMQP binding of CloudEvents, with the type as the routing key', async () => {
     await (await consumerOf()).bus.stop()
-    const one = event({ eventId: 'e-1', aggregateId: 'ö "1" 50%', payload: new Uint8Array([0, 255]) })
-    await busOf({ source: '/shop' }).publish(one)
+    const sent = event({ eventId: 'e-1', aggregateId: 'ö "1" 50%', payload: new Uint8Array([0, 255]) })
+    await busOf({ source: '/shop' }).publish(sent)
     const [message] = await peek(server.url, `${exchange}.billing`)
     expect(message?.fields).toMatchObject({ exchange, routingKey: 'order.placed' })
     expect(message?.properties).toMatchObject({
@@ -67,8 +67,8 @@ describe.skipIf(!hasRabbitmq())('a bus on RabbitMQ', () => {
     expect(message?.content).toEqual(Buffer.from([0, 255]))
   })
 
-  describe('events that no queue takes', () => {
-    it('are kept in a queue of their own, and said once', async () => {
+  describe('events without a queue', () => {
+    it('are kept in a separate queue and logged once', async () => {
       const lines: string[] = []
       const bus = busOf({ logger: { ...silentLogger, warn: (_: unknown, line: string) => lines.push(line) } })
       const { bus: other } = await consumerOf({}, 'invoice.*')
@@ -76,12 +76,15 @@ describe.skipIf(!hasRabbitmq())('a bus on RabbitMQ', () => {
       expect(await bus.send(events)).toEqual([null, null, null])
       await other.stop()
       const kept = await peek(server.url, `${exchange}.unrouted`)
-      expect(kept.map((one) => one.properties.messageId)).toEqual([events[0]?.eventId, events[2]?.eventId])
+      expect(kept.map(({ properties }) => properties.messageId)).toEqual([
+        events[0]?.eventId,
+        events[2]?.eventId,
+      ])
       expect(kept[0]?.content.toString()).toBe('{"total":42}')
       expect(lines).toEqual([`RabbitMQ has no queue for these events: kept in ${exchange}.unrouted`])
     })
 
-    it('are refused when that is asked for, and only they', async () => {
+    it('are refused with the setting refuse, while other events are published', async () => {
       const { got } = await consumerOf({}, 'invoice.*')
       const sent = event({ eventType: 'invoice.sent' })
       const answers = await busOf({ unrouted: 'refuse' }).send([event(), sent, event()])
@@ -89,13 +92,13 @@ describe.skipIf(!hasRabbitmq())('a bus on RabbitMQ', () => {
       await until('the other has come', () => got.length === 1)
     })
 
-    it('are gone when that is asked for', async () => {
+    it('are dropped with the setting drop', async () => {
       expect(await busOf({ unrouted: 'drop' }).send([event()])).toEqual([null])
       expect(await peek(server.url, `${exchange}.unrouted`)).toEqual([])
     })
   })
 
-  it('carries types that are too long for a routing key, and finds them by pattern', async () => {
+  it('delivers types that are too long for a routing key, also by pattern', async () => {
     const eventType = `注文.${'日本'.repeat(60)}.届いた.${'語'.repeat(100)}`
     const byName = await consumerOf({ group: 'name' }, eventType)
     const byPattern = await consumerOf({ group: 'pattern' }, '注文.*')
@@ -103,31 +106,31 @@ describe.skipIf(!hasRabbitmq())('a bus on RabbitMQ', () => {
     const bus = busOf()
     await bus.publishAll([event({ eventType }), event({ eventType: `${eventType.slice(0, 150)}.x` })])
     await until('all have come', () => byName.got.length === 1 && byPattern.got.length === 2)
-    await until('that one too', () => byLong.got.length === 1)
+    await until('the other event has arrived', () => byLong.got.length === 1)
     expect(byName.got[0]?.eventType).toBe(eventType)
   })
 
-  describe('what is there already', () => {
-    it('is used as it is: another kind of exchange, another kind of queue', async () => {
+  describe('existing exchanges and queues', () => {
+    it('are used without changes, even if their kind is different', async () => {
       await withChannel(server.url, async (channel) => {
         await channel.assertExchange(exchange, 'fanout', { durable: false })
         await channel.assertQueue(`${exchange}.billing`, { durable: false, arguments: { 'x-max-length': 5 } })
       })
       const { bus, got } = await consumerOf()
       await bus.publish(event())
-      await until('it has come', () => got.length === 1)
+      await until('the event has arrived', () => got.length === 1)
     })
 
-    it('is enough for a user who may create nothing', async () => {
+    it('are sufficient for a user who may not create any', async () => {
       await (await consumerOf()).bus.stop()
       await server.control('add_user', 'worker', 'secret')
       await server.control('set_permissions', 'worker', '', '.*', '.*')
       const { bus, got } = await consumerOf({}, '*', server.url.replace('guest:guest', 'worker:secret'))
       await bus.publish(event())
-      await until('it has come', () => got.length === 1)
+      await until('the event has arrived', () => got.length === 1)
     })
 
-    it('is made again when somebody deletes it', async () => {
+    it('are created again after they were deleted', async () => {
       const { bus, got } = await consumerOf()
       await bus.publish(event())
       await until('the first has come', () => got.length === 1)
@@ -147,7 +150,7 @@ describe.skipIf(!hasRabbitmq())('a bus on RabbitMQ', () => {
   })
 
   describe('connections', () => {
-    it('are made again when an operator closes them', async () => {
+    it('are opened again after an operator has closed them', async () => {
       const { bus, got } = await consumerOf()
       await bus.publish(event())
       await server.control('close_all_connections', 'maintenance')
@@ -158,10 +161,10 @@ describe.skipIf(!hasRabbitmq())('a bus on RabbitMQ', () => {
           () => false,
         ),
       )
-      await until('it has come', () => got.some((one) => one.eventId === last.eventId))
+      await until('the event has arrived', () => got.some(({ eventId }) => eventId === last.eventId))
     })
 
-    it('that are silent are given up by publishers, without heartbeats', async () => {
+    it('are replaced by publishers when they are silent, without heartbeats', async () => {
       const { got } = await consumerOf()
       const proxy = await proxied()
       const bus = busOf({ confirmTimeoutMs: 500 }, `${proxy.url}?heartbeat=0`)
@@ -170,7 +173,7 @@ describe.skipIf(!hasRabbitmq())('a bus on RabbitMQ', () => {
       await expect(bus.publish(event())).rejects.toThrow()
       const last = event()
       await until(
-        'another is made',
+        'another connection is open',
         () =>
           bus.publish(last).then(
             () => true,
@@ -178,15 +181,15 @@ describe.skipIf(!hasRabbitmq())('a bus on RabbitMQ', () => {
           ),
         3_000,
       )
-      await until('it has come', () => got.some((one) => one.eventId === last.eventId))
+      await until('the event has arrived', () => got.some(({ eventId }) => eventId === last.eventId))
       expect(proxy.accepted).toBeGreaterThan(1)
     })
 
-    it('that are silent after the handshake do not hold up a start', async () => {
+    it('do not delay a start when they are silent after the handshake', async () => {
       const proxy = await proxied()
       const model = await connect(`${proxy.url}?heartbeat=0`)
       proxy.halfOpen()
-      // Twenty times as fast.
+      // The clock runs twenty times as fast.
       const clock = {
         ...systemClock,
         setTimer: (callback: () => void, ms: number) => systemClock.setTimer(callback, ms / 20),
@@ -200,7 +203,7 @@ describe.skipIf(!hasRabbitmq())('a bus on RabbitMQ', () => {
       expect(stream.destroyed).toBe(true)
     })
 
-    it('that go silent while a publisher is being made are given up', async () => {
+    it('are replaced when they become silent while a channel is opened', async () => {
       const { got } = await consumerOf()
       const proxy = await proxied()
       let isFirst = true
@@ -219,10 +222,10 @@ describe.skipIf(!hasRabbitmq())('a bus on RabbitMQ', () => {
           () => false,
         )
       await until('it publishes again', isPublished)
-      await until('it has come', () => got.length > 0)
+      await until('the event has arrived', () => got.length > 0)
     })
 
-    it('are closed by a stop, also when nobody answers', async () => {
+    it('are closed by a stop, even if the broker does not answer', async () => {
       const proxy = await proxied()
       const { bus } = await consumerOf({ drainTimeoutMs: 0 }, '*', `${proxy.url}?heartbeat=0`)
       const models: ChannelModel[] = []
@@ -243,7 +246,7 @@ describe.skipIf(!hasRabbitmq())('a bus on RabbitMQ', () => {
       expect(proxy.open).toBe(0)
     })
 
-    it('cannot be had: that is the broker, and nobody waits for ever', async () => {
+    it('report an outage when they cannot be opened in time', async () => {
       const bus = rabbitmqBus(() => Promise.reject(new Error('no way')), { exchange })
       const [answer] = await bus.send([event()])
       expect(answer).toBeInstanceOf(BrokerUnavailableError)
@@ -251,13 +254,13 @@ describe.skipIf(!hasRabbitmq())('a bus on RabbitMQ', () => {
     })
   })
 
-  it('fails as unavailable while the broker is short of memory, and works again afterwards', async () => {
+  it('fails with BrokerUnavailableError while the broker is short of memory, and works again afterwards', async () => {
     const bus = busOf({ confirmTimeoutMs: 1_000 })
     await bus.publish(event())
     await server.control('set_vm_memory_high_watermark', 'absolute', '1')
     try {
       expect(codesOf(await bus.send([event()]))).toEqual(['BROKER_UNAVAILABLE'])
-      // By now it has been told, and asks nobody.
+      // The bus knows that the broker has blocked it, and sends no request.
       await expect(bus.check()).rejects.toThrow(/takes nothing now/)
       expect(codesOf(await bus.send([event()]))).toEqual(['BROKER_UNAVAILABLE'])
     } finally {
@@ -271,7 +274,7 @@ describe.skipIf(!hasRabbitmq())('a bus on RabbitMQ', () => {
     )
   })
 
-  it('buries also what has no room for the story of its end', async () => {
+  it('dead-letters a message whose headers leave no space for the reason', async () => {
     const bus = busOf({ group: 'billing', retry: { maxAttempts: 1 } })
     bus.subscribe('*', {
       name: 'work',
@@ -281,7 +284,10 @@ describe.skipIf(!hasRabbitmq())('a bus on RabbitMQ', () => {
     })
     await bus.start()
     const id = await bus.publish(event({ headers: { long: 'x'.repeat(64_000) } }))
-    await until('it is buried', async () => (await peek(server.url, `${exchange}.billing.dead`)).length === 1)
+    await until(
+      'the message is dead-lettered',
+      async () => (await peek(server.url, `${exchange}.billing.dead`)).length === 1,
+    )
     const [dead] = await peek(server.url, `${exchange}.billing.dead`)
     expect(dead?.properties.headers).toMatchObject({
       'cloudEvents:id': id,
@@ -290,7 +296,7 @@ describe.skipIf(!hasRabbitmq())('a bus on RabbitMQ', () => {
     expect(dead?.content.toString()).toBe('{"total":42}')
   })
 
-  it('with one active consumer nothing is overtaken when it stops', async () => {
+  it('keeps the order when a single active consumer stops', async () => {
     const order: string[] = []
     let finish = () => {}
     const finished = new Promise<void>((resolve) => {
@@ -314,13 +320,13 @@ describe.skipIf(!hasRabbitmq())('a bus on RabbitMQ', () => {
     await first.publishAll(Array.from({ length: 8 }, (_, n) => event({ payload: n, orderingKey: 'k' })))
     await until('it has begun', () => order.length === 1)
     const stopped = first.stop()
-    // The broker has had time to hand something to the second.
+    // The broker has had time to deliver a message to the second consumer.
     await server.control('list_consumers')
     expect(order).toEqual(['first 0 begins'])
     finish()
     await stopped
     await until('all have been handled', () => order.length === 16)
     const expected = Array.from({ length: 8 }, (_, n) => (n === 0 ? 'first 0' : `second ${n}`))
-    expect(order).toEqual(expected.flatMap((one) => [`${one} begins`, `${one} ends`]))
+    expect(order).toEqual(expected.flatMap((id) => [`${id} begins`, `${id} ends`]))
   })
 })

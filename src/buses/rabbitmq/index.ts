@@ -1,11 +1,9 @@
 import { BrokerBus } from '../../bus/broker-bus.js'
-import { type BusOptions, busSettingsOf, checkBrokerName, readBusOptions } from '../../bus/settings.js'
+import { type BusOptions, checkBrokerName, readBusOptions } from '../../bus/settings.js'
 import { InvalidSettingError } from '../../core/errors.js'
-import type { Connect } from './link.js'
+import type { Connect } from './client.js'
 import { RabbitmqTransport } from './transport.js'
 
-export type { BrokerBus } from '../../bus/broker-bus.js'
-export type { BusOptions } from '../../bus/settings.js'
 export type {
   AmqpChannel,
   AmqpConfirmChannel,
@@ -13,19 +11,19 @@ export type {
   AmqpDelivery,
   AmqpMessage,
   Connect,
-} from './link.js'
+} from './client.js'
 
 export interface RabbitmqBusOptions extends BusOptions {
-  /** A durable topic exchange; made when it is missing. Default 'events'. The queues are named after it. */
+  /** Name of a durable topic exchange. The bus creates a missing exchange. Its queues have the same prefix. Default 'events'. */
   readonly exchange?: string
   /**
-   * One consumer of the group gets everything and the others stand by, so that the order within a key holds over all of
-   * them. For queues that are made by it; an existing queue stays what it is. Default false.
+   * Whether only one consumer of the group receives messages while the others wait, so that the order per key holds across
+   * consumers. Applies to queues that the bus creates. An existing queue is not changed. Default false.
    */
   readonly singleActive?: boolean
   /**
-   * Events that no queue takes: `keep` them in the queue `<exchange>.unrouted`, `refuse` them with an error, or `drop`
-   * them, as RabbitMQ itself would. Default 'keep'.
+   * Behavior for events that no queue receives. `keep` stores them in the queue `<exchange>.unrouted`, `refuse` fails the
+   * publish with an error, and `drop` discards them, which is the default of RabbitMQ itself. Default 'keep'.
    */
   readonly unrouted?: 'keep' | 'refuse' | 'drop'
 }
@@ -33,8 +31,8 @@ export interface RabbitmqBusOptions extends BusOptions {
 const UNROUTED = ['keep', 'refuse', 'drop'] as const
 
 /**
- * A bus on RabbitMQ. `connect` makes a new connection each time that it is called; the bus calls it when it needs one,
- * again after it has lost it, and closes what it got from it when it stops.
+ * Creates a bus on RabbitMQ. `connect` creates a new connection on each call. The bus calls it when it needs a connection and
+ * after it has lost a connection, and closes its connections when it stops.
  *
  * @example
  * import amqp from 'amqplib'
@@ -44,16 +42,13 @@ export function rabbitmqBus(connect: Connect, given: RabbitmqBusOptions = {}): B
   if (typeof connect !== 'function') {
     throw new InvalidSettingError('connect', 'must be a function that connects: () => amqp.connect(url)')
   }
-  const options = readBusOptions(given, ['exchange', 'singleActive', 'unrouted'])
-  const settings = busSettingsOf(options)
-  const { exchange = 'events', singleActive = false, unrouted = 'keep' } = options
-  checkBrokerName('exchange', exchange)
+  const settings = readBusOptions(given, ['exchange', 'singleActive', 'unrouted'])
+  const exchange = checkBrokerName('exchange', settings.exchange ?? 'events')
+  const { singleActive = false, unrouted = 'keep' } = settings
   if (typeof singleActive !== 'boolean')
     throw new InvalidSettingError('singleActive', 'must be true or false')
   if (!UNROUTED.includes(unrouted))
     throw new InvalidSettingError('unrouted', `must be one of: ${UNROUTED.join(', ')}`)
-  return new BrokerBus(
-    new RabbitmqTransport(connect, { settings, exchange, singleActive, unrouted }),
-    settings,
-  )
+  const transport = new RabbitmqTransport(connect, { ...settings, exchange, singleActive, unrouted })
+  return new BrokerBus(transport, settings)
 }

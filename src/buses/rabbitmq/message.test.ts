@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { InvalidSettingError } from '../../core/errors.js'
 import { rabbitmqBus } from './index.js'
-import { bindingOf, burialOf, incomingOf, routingKeyOf } from './message.js'
+import { bindingOf, deadLetterProperties, incomingOf, routingKeyOf } from './message.js'
 
 const delivery = (properties: object, redelivered = false) => ({
   content: new Uint8Array([1]),
@@ -9,8 +9,8 @@ const delivery = (properties: object, redelivered = false) => ({
   properties,
 })
 
-describe('messages of RabbitMQ', () => {
-  it('are read by both prefixes of the binding, whatever types the values have', () => {
+describe('message of RabbitMQ', () => {
+  it('is read with both prefixes of the binding and values of all types', () => {
     const { attributes, contentType } = incomingOf(
       delivery({
         contentType: 'text/plain',
@@ -35,13 +35,13 @@ describe('messages of RabbitMQ', () => {
     expect(contentType).toBe('text/plain')
   })
 
-  it('may lack everything', () => {
-    expect(incomingOf(delivery({}))).toMatchObject({ contentType: 'application/json', deliveries: 1 })
-    expect(incomingOf(delivery({ headers: undefined }, true)).deliveries).toBe(2)
-    expect(incomingOf(delivery({ headers: { 'x-delivery-count': 3 } }, true)).deliveries).toBe(4)
+  it('is read without any properties', () => {
+    expect(incomingOf(delivery({}))).toMatchObject({ contentType: 'application/json', deliveryCount: 1 })
+    expect(incomingOf(delivery({ headers: undefined }, true)).deliveryCount).toBe(2)
+    expect(incomingOf(delivery({ headers: { 'x-delivery-count': 3 } }, true)).deliveryCount).toBe(4)
   })
 
-  it('are buried as they came, but never expire and never go elsewhere', () => {
+  it('is copied to the dead letters without an expiration and without other receivers', () => {
     const properties = {
       contentType: 'text/plain',
       correlationId: 'c',
@@ -49,8 +49,8 @@ describe('messages of RabbitMQ', () => {
       userId: 'theirs',
       headers: { theirs: 1, CC: ['elsewhere'], BCC: ['elsewhere'], 'x-delivery-count': 3 },
     }
-    const burial = { group: 'g', handlers: ['a', 'b'], attempts: 5, error: 'no' }
-    expect(burialOf(delivery(properties), burial)).toEqual({
+    const reason = { group: 'g', handlers: ['a', 'b'], attempts: 5, error: 'no' }
+    expect(deadLetterProperties(delivery(properties), reason)).toEqual({
       contentType: 'text/plain',
       correlationId: 'c',
       persistent: true,
@@ -65,14 +65,14 @@ describe('messages of RabbitMQ', () => {
     })
   })
 
-  it('are routed by their type, or by as much of it as fits', () => {
+  it('is routed by its type, cut to the maximum length', () => {
     expect(routingKeyOf('order.placed')).toBe('order.placed')
     expect(routingKeyOf('x'.repeat(255))).toBe('x'.repeat(255))
     expect(routingKeyOf('日'.repeat(100))).toBe('日'.repeat(85))
     expect(Buffer.byteLength(routingKeyOf(`a${'日'.repeat(100)}`))).toBe(253)
   })
 
-  it('are bound by at least what a pattern covers', () => {
+  it('has a binding that matches at least its pattern', () => {
     expect(bindingOf('*')).toBe('#')
     expect(bindingOf('order.*')).toBe('order.#')
     expect(bindingOf('order.placed')).toBe('order.placed')
@@ -81,7 +81,7 @@ describe('messages of RabbitMQ', () => {
   })
 })
 
-describe('the settings of rabbitmqBus', () => {
+describe('settings of rabbitmqBus', () => {
   const connect = () => Promise.reject(new Error('not here'))
 
   it.each([
@@ -95,11 +95,11 @@ describe('the settings of rabbitmqBus', () => {
     expect(() => rabbitmqBus(connect, options as object)).toThrow(InvalidSettingError)
   })
 
-  it('ask for a function that connects', () => {
+  it('must have a function that connects', () => {
     expect(() => rabbitmqBus({} as never)).toThrow(/a function that connects/)
   })
 
-  it('refuse a connection that recovers by itself, which would hide from the bus what was lost', async () => {
+  it('reject a connection that recovers by itself, because it hides lost messages from the bus', async () => {
     const recovering = { waitForConnect: () => {}, createConfirmChannel: () => {} }
     const bus = rabbitmqBus(() => Promise.resolve(recovering as never))
     await expect(bus.check()).rejects.toThrow(/without `recovery`/)

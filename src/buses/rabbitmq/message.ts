@@ -1,9 +1,9 @@
-import type { Burial, IncomingMessage, OutgoingMessage } from '../../bus/transport.js'
-import type { AmqpDelivery } from './link.js'
+import type { DeadLetterReason, IncomingMessage, OutgoingMessage } from '../../bus.js'
+import type { AmqpDelivery } from './client.js'
 
-/** The binding of CloudEvents to AMQP: both are right, the second for the sake of JMS. */
+/** Prefixes that the AMQP binding of CloudEvents allows. The second prefix exists for JMS. */
 const PREFIX = 'cloudEvents:'
-const PREFIX_TOO = 'cloudEvents_'
+const JMS_PREFIX = 'cloudEvents_'
 
 const MAX_KEY_BYTES = 255
 
@@ -29,7 +29,7 @@ export function incomingOf({ content, fields, properties }: AmqpDelivery): Incom
   const { headers = {}, contentType } = properties as { headers?: Headers; contentType?: unknown }
   const attributes: Record<string, string> = Object.create(null)
   for (const name in headers) {
-    if (!name.startsWith(PREFIX) && !name.startsWith(PREFIX_TOO)) continue
+    if (!name.startsWith(PREFIX) && !name.startsWith(JMS_PREFIX)) continue
     const text = textOf(headers[name])
     if (text !== undefined) attributes[name.slice(PREFIX.length)] = text
   }
@@ -37,11 +37,11 @@ export function incomingOf({ content, fields, properties }: AmqpDelivery): Incom
     contentType: typeof contentType === 'string' ? contentType : 'application/json',
     attributes,
     body: content,
-    deliveries: deliveriesOf(headers, fields.redelivered),
+    deliveryCount: deliveryCountOf(headers, fields.redelivered),
   }
 }
 
-/** The message as it came. What would let it expire, or go elsewhere, stays behind. */
+/** Properties for a copy of a message, without those that would make it expire or route it elsewhere. */
 export function resentOf(delivery: AmqpDelivery): Record<string, unknown> & { readonly headers: Headers } {
   const { expiration: _, userId: __, ...properties } = delivery.properties as Record<string, unknown>
   const headers = { ...(properties.headers as Headers | undefined) }
@@ -49,19 +49,22 @@ export function resentOf(delivery: AmqpDelivery): Record<string, unknown> & { re
   return { ...properties, persistent: true, mandatory: true, headers }
 }
 
-/** The same with the story of its end. */
-export function burialOf(delivery: AmqpDelivery, burial: Burial): Record<string, unknown> {
+/** Properties for a copy of a message, with headers that describe why it was dead-lettered. */
+export function deadLetterProperties(
+  delivery: AmqpDelivery,
+  reason: DeadLetterReason,
+): Record<string, unknown> {
   const properties = resentOf(delivery)
-  const story = headersOf({
-    deadgroup: burial.group,
-    deadhandlers: burial.handlers.join(','),
-    deadattempts: String(burial.attempts),
-    deaderror: burial.error,
+  const added = headersOf({
+    deadgroup: reason.group,
+    deadhandlers: reason.handlers.join(','),
+    deadattempts: String(reason.attempts),
+    deaderror: reason.error,
   })
-  return { ...properties, headers: { ...properties.headers, ...story } }
+  return { ...properties, headers: { ...properties.headers, ...added } }
 }
 
-/** The same without headers that are too long, for a message that would not fit with its story. */
+/** Shortens the headers of a dead letter that is too large for RabbitMQ. */
 export function shortened(properties: Record<string, unknown>): Record<string, unknown> {
   const headers = Object.entries(properties.headers as Headers)
     .map(([name, value]) => [name, typeof value === 'string' ? value.slice(0, 1_000) : undefined] as const)
@@ -69,13 +72,13 @@ export function shortened(properties: Record<string, unknown>): Record<string, u
   return { ...properties, headers: Object.fromEntries(headers) }
 }
 
-/** The event type, or as much of it as fits. */
+/** Returns the event type, cut to the maximum length of a routing key. */
 export function routingKeyOf(type: string): string {
-  // A character of UTF-16 has three bytes at most.
+  // A UTF-16 code unit takes at most three bytes in UTF-8.
   return type.length * 3 <= MAX_KEY_BYTES ? type : cut(type)
 }
 
-/** What a queue is bound by: at least what the pattern covers. What comes beyond that is left out later. */
+/** Returns the binding key for a pattern. It may match more types than the pattern. The consumer skips these events. */
 export function bindingOf(route: string): string {
   if (route === '*') return '#'
   if (!route.endsWith('.*')) return routingKeyOf(route)
@@ -89,13 +92,13 @@ function cut(type: string): string {
   const bytes = Buffer.from(type)
   if (bytes.length <= MAX_KEY_BYTES) return type
   let end = MAX_KEY_BYTES
-  // Not in the middle of a character.
+  // Moves the cut to the start of a character.
   while (((bytes[end] as number) & 0xc0) === 0x80) end--
   return bytes.toString('utf8', 0, end)
 }
 
-/** Quorum queues count, from the second time on; others know only that it was not the first time. */
-function deliveriesOf(headers: Headers, redelivered: boolean): number {
+/** Quorum queues count redeliveries. Other queues only report whether a message was delivered before. */
+function deliveryCountOf(headers: Headers, redelivered: boolean): number {
   const count = headers['x-delivery-count']
   if (typeof count === 'number' && count >= 0) return count + 1
   return redelivered ? 2 : 1

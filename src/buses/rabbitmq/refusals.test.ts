@@ -22,8 +22,8 @@ const forbidden = { eventType: 'secret.told' }
 const codesOf = (answers: readonly unknown[]) =>
   answers.map((answer) => (answer === null ? null : ((answer as { code?: unknown }).code ?? String(answer))))
 
-// These change settings of the broker, so that they need one of their own, whatever AMQP_URL says.
-describe.skipIf(!hasRabbitmq())('what RabbitMQ refuses', () => {
+// These tests change settings of the broker, so they start their own broker and ignore AMQP_URL.
+describe.skipIf(!hasRabbitmq())('RabbitmqSender after a refusal', () => {
   let server: RabbitmqServer
   let bench: RabbitmqBench
   let exchange: string
@@ -48,13 +48,13 @@ describe.skipIf(!hasRabbitmq())('what RabbitMQ refuses', () => {
   const busOf: RabbitmqBench['busOf'] = (...args) => bench.busOf(...args)
   const consumerOf: RabbitmqBench['consumerOf'] = (...args) => bench.consumerOf(...args)
 
-  /** The URL of one who may publish what begins with `order`. */
+  /** Returns the URL of a user who may only publish types that begin with `order`. */
   const limitedUser = async () => {
     await server.control('set_topic_permissions', 'limited', exchange, '^order', '.*')
     return server.url.replace('guest:guest', 'limited:secret')
   }
 
-  /** Connected, to a broker that is so far away. */
+  /** Creates a bus with an open connection and the given latency. */
   const distant = async (ms: number, confirmTimeoutMs: number, url: string) => {
     const proxy = await bench.proxied(url)
     const bus = busOf({ confirmTimeoutMs }, proxy.url)
@@ -63,7 +63,7 @@ describe.skipIf(!hasRabbitmq())('what RabbitMQ refuses', () => {
     return { proxy, bus }
   }
 
-  /** With the order of amqplib 0.10: first the callback is noted, then the message is encoded, which may fail. */
+  /** Uses the order of amqplib 0.10: registers the callback first, then encodes the message, which may fail. */
   const countingFirst = (unwritable?: string) => {
     const connectOld = async () => {
       const model = await connect(server.url)
@@ -88,7 +88,7 @@ describe.skipIf(!hasRabbitmq())('what RabbitMQ refuses', () => {
     return bus
   }
 
-  it('is told of the one that is too large; those around it arrive', async () => {
+  it('fails only a message that is too large, and delivers its neighbors', async () => {
     const { got } = await consumerOf()
     const bus = busOf()
     const tooLarge = event(large)
@@ -97,8 +97,8 @@ describe.skipIf(!hasRabbitmq())('what RabbitMQ refuses', () => {
     expect(codesOf(answers)).toEqual([null, null, 406, null, null])
     expect(others).toEqual([null, null])
     expect((answers[2] as Error).message).toMatch(/larger than configured max size/)
-    await until('the others have come', () => new Set(got.map((one) => one.eventId)).size === 6)
-    expect(got.map((one) => one.eventId)).not.toContain(tooLarge.eventId)
+    await until('the other events have arrived', () => new Set(got.map(({ eventId }) => eventId)).size === 6)
+    expect(got.map(({ eventId }) => eventId)).not.toContain(tooLarge.eventId)
   })
 
   it.each([
@@ -111,15 +111,18 @@ describe.skipIf(!hasRabbitmq())('what RabbitMQ refuses', () => {
     const events = Array.from({ length: 1_000 }, (_, at) => event(isRefused(at) ? what : {}))
     const answers = await bus.send(events)
     expect(codesOf(answers)).toEqual(events.map((_, at) => (isRefused(at) ? code : null)))
-    const wanted = events.filter((_, at) => !isRefused(at)).map((one) => one.eventId)
-    await until('the others have come', () => new Set(got.map((one) => one.eventId)).size === wanted.length)
-    // Also those that came twice are in order.
-    expect([...new Set(got.map((one) => one.eventId))]).toEqual(wanted)
+    const wanted = events.filter((_, at) => !isRefused(at)).map(({ eventId }) => eventId)
+    await until(
+      'the other events have arrived',
+      () => new Set(got.map(({ eventId }) => eventId)).size === wanted.length,
+    )
+    // Repeated messages are in order, too.
+    expect([...new Set(got.map(({ eventId }) => eventId))]).toEqual(wanted)
     expect(proxy.accepted).toBe(1)
   })
 
-  // On a busy machine each call may bring little more than one answer, and takes a second.
-  it('is told piece by piece where there is no time for all: what was confirmed counts', {
+  // On a busy machine, each call takes a second and may return only one answer.
+  it('makes progress over several calls when the time of one call is too short', {
     timeout: 90_000,
   }, async () => {
     await (await consumerOf()).bus.stop()
@@ -129,28 +132,28 @@ describe.skipIf(!hasRabbitmq())('what RabbitMQ refuses', () => {
     const settled = new Map<string, unknown>()
     let calls = 0
     let left = events
-    // As a relay does: what has no answer of its own comes again.
+    // Like a relay, sends events without a final answer again.
     while (left.length > 0 && calls++ < 60) {
       const answers = codesOf(await bus.send(left))
       const isOver = (at: number) => answers[at] !== 'BROKER_UNAVAILABLE'
-      for (const [at, one] of left.entries()) if (isOver(at)) settled.set(one.eventId, answers[at])
+      for (const [at, { eventId }] of left.entries()) if (isOver(at)) settled.set(eventId, answers[at])
       left = left.filter((_, at) => !isOver(at))
     }
-    expect(events.map((one) => settled.get(one.eventId))).toEqual(
+    expect(events.map(({ eventId }) => settled.get(eventId))).toEqual(
       events.map((_, at) => (isForbidden(at) ? 403 : null)),
     )
     expect(calls).toBeGreaterThan(1)
   })
 
-  it('is told of headers that do not fit by an amqplib that counts before it writes', async () => {
+  it('fails only a message whose headers are too large, with an amqplib that registers before it encodes', async () => {
     const { got } = await consumerOf()
     const long = event({ headers: { long: 'x'.repeat(65_500) } })
     const answers = await countingFirst().send([event(), long, event()])
     expect(codesOf(answers)).toEqual([null, 'EVENT_TOO_LARGE', null])
-    await until('the others have come', () => got.length === 2)
+    await until('the other events have arrived', () => got.length === 2)
   })
 
-  it('is also what amqplib cannot write: nothing that was not sent counts as confirmed', async () => {
+  it('does not confirm messages that amqplib could not write', async () => {
     const { got } = await consumerOf()
     const bad = event()
     const bus = countingFirst(bad.eventId)
@@ -158,21 +161,21 @@ describe.skipIf(!hasRabbitmq())('what RabbitMQ refuses', () => {
     const [answers, others] = await Promise.all([bus.send(events), bus.send([event()])])
     expect(codesOf(answers)).toEqual([null, 'EVENT_TOO_LARGE', null, null])
     expect(others).toEqual([null])
-    await until('the others have come', () => new Set(got.map((one) => one.eventId)).size === 4)
+    await until('the other events have arrived', () => new Set(got.map(({ eventId }) => eventId)).size === 4)
   })
 
   it.each([
     ['', 65_500],
     ['?frameMax=8192', 10_000],
-  ])('is told of headers that do not fit, and no other message suffers (%s)', async (query, length) => {
+  ])('fails only a message whose headers are too large (%s)', async (query, length) => {
     const { got } = await consumerOf()
     const long = event({ headers: { long: 'x'.repeat(length) } })
     const answers = await busOf({}, server.url + query).send([event(), long, event()])
     expect(codesOf(answers)).toEqual([null, 'EVENT_TOO_LARGE', null])
-    await until('the others have come', () => got.length === 2)
+    await until('the other events have arrived', () => got.length === 2)
   })
 
-  it('is the broker that is unavailable when this user may not publish at all', async () => {
+  it('reports an outage when the user may not publish at all', async () => {
     await server.control('add_user', 'reader', 'secret')
     await server.control('set_permissions', 'reader', '', '', '.*')
     await (await consumerOf()).bus.stop()

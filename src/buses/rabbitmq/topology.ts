@@ -1,16 +1,14 @@
-import type { AmqpChannel, AmqpConnection } from './link.js'
+import type { AmqpChannel, AmqpConnection } from './client.js'
+import { ACCESS_REFUSED, codeOf, PRECONDITION_FAILED } from './errors.js'
 
-/** What a queue is declared with; the rest is the same for all. */
+/** Properties of a queue that differ between the queues of the bus. */
 export interface QueueTraits {
   readonly singleActive?: boolean
-  /** It is there with other settings, or may not be declared by this user: it is used as it is. */
-  readonly onOther?: (reason: unknown) => void
+  /** Reports that an existing queue has other settings, or that the user may not declare it. The queue is used as it is. */
+  readonly onDifferent?: (reason: unknown) => void
 }
 
-const ACCESS_REFUSED = 403
-const PRECONDITION_FAILED = 406
-
-/** A durable topic exchange, unless there is one of that name. */
+/** Creates a durable topic exchange if the exchange does not exist. */
 export async function ensureExchange(connection: AmqpConnection, name: string): Promise<void> {
   await declare(
     connection,
@@ -19,21 +17,21 @@ export async function ensureExchange(connection: AmqpConnection, name: string): 
   )
 }
 
-/** A durable quorum queue, unless there is a queue of that name. */
+/** Creates a durable quorum queue if the queue does not exist. */
 export async function ensureQueue(
   connection: AmqpConnection,
   name: string,
-  { singleActive = false, onOther }: QueueTraits = {},
+  { singleActive = false, onDifferent }: QueueTraits = {},
 ): Promise<void> {
   const args: Record<string, unknown> = { 'x-queue-type': 'quorum' }
   if (singleActive) args['x-single-active-consumer'] = true
-  // From version 4 on a queue would throw away what was delivered 20 times, if it were not told otherwise.
+  // RabbitMQ 4 drops messages after 20 deliveries by default.
   if (versionOf(connection) >= 4) args['x-delivery-limit'] = -1
   await declare(
     connection,
     (channel) => channel.assertQueue(name, { durable: true, arguments: args }),
     (channel) => channel.checkQueue(name),
-    onOther,
+    onDifferent,
   )
 }
 
@@ -52,29 +50,29 @@ async function declare(
   connection: AmqpConnection,
   create: (channel: AmqpChannel) => Promise<unknown>,
   find: (channel: AmqpChannel) => Promise<unknown>,
-  onOther?: (reason: unknown) => void,
+  onDifferent?: (reason: unknown) => void,
 ): Promise<void> {
   try {
     await onChannel(connection, create)
   } catch (error) {
-    const { code } = error as { readonly code?: unknown }
+    const code = codeOf(error)
     if (code !== ACCESS_REFUSED && code !== PRECONDITION_FAILED) throw error
     const isThere = await onChannel(connection, find).then(
       () => true,
       () => false,
     )
     if (!isThere) throw error
-    onOther?.(error)
+    onDifferent?.(error)
   }
 }
 
-/** On one of its own, since the broker closes the channel of whatever it refuses. */
+/** Runs the work on a channel of its own, because the broker closes a channel on which it refuses a request. */
 export async function onChannel<T>(
   connection: AmqpConnection,
   work: (channel: AmqpChannel) => Promise<T>,
 ): Promise<T> {
   const channel = await connection.createChannel()
-  // The promise of the work says the same.
+  // The promise of the work rejects with the same error.
   channel.on('error', () => {})
   const result = await work(channel)
   await channel.close()

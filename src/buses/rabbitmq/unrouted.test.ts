@@ -16,7 +16,7 @@ import { rabbitmqBus } from './index.js'
 const eventsOf = (eventType: string, count: number) =>
   Array.from({ length: count }, (_, n) => EventEnvelope.create({ eventType, payload: n }))
 
-/** Sees each channel before it is used. */
+/** Calls a hook for each channel before the channel is used. */
 const onChannels = (model: ChannelModel, hook: (channel: Channel) => void) => {
   const create = model.createChannel.bind(model)
   model.createChannel = async () => {
@@ -26,9 +26,9 @@ const onChannels = (model: ChannelModel, hook: (channel: Channel) => void) => {
   }
 }
 
-const idsOf = (events: readonly EventEnvelope[]) => events.map((one) => one.eventId)
+const idsOf = (events: readonly EventEnvelope[]) => events.map(({ eventId }) => eventId)
 
-describe.skipIf(!hasRabbitmq())('what RabbitMQ had no queue for', () => {
+describe.skipIf(!hasRabbitmq())('UnroutedRepublisher', () => {
   let server: RabbitmqServer
   let bench: RabbitmqBench
   let exchange: string
@@ -62,7 +62,7 @@ describe.skipIf(!hasRabbitmq())('what RabbitMQ had no queue for', () => {
 
   const keptIds = async () => (await peek(server.url, unrouted)).map((one) => one.properties.messageId)
 
-  /** Whoever passes over the queue waits for its end. */
+  /** Resolves when the republisher waits for its second run. */
   const locked = async () => {
     const connection = await connect(server.url)
     bench.ends.push(() => connection.close().catch(() => {}))
@@ -71,14 +71,14 @@ describe.skipIf(!hasRabbitmq())('what RabbitMQ had no queue for', () => {
     return () => connection.close()
   }
 
-  /** No pass goes on, so that nobody holds anything that would come back; then so many lie there. */
+  /** Returns the number of messages in the queue, after no run is active that could return messages. */
   const keptAre = (count: number) =>
     withChannel(server.url, async (channel) => {
       await channel.assertQueue(`${unrouted}.lock`, { exclusive: true })
       return (await channel.checkQueue(unrouted)).messageCount === count
     }).catch(() => false)
 
-  /** Connects to the server; the hook sees each connection, and its number. */
+  /** Connects to the server. Calls the hook with each connection and its number. */
   const hooked = async (hook: (model: ChannelModel, number: number) => void) => {
     let number = 0
     const got: EventEnvelope[] = []
@@ -94,11 +94,11 @@ describe.skipIf(!hasRabbitmq())('what RabbitMQ had no queue for', () => {
     return got
   }
 
-  it('comes too when its publisher was still putting it there while the queue was bound', async () => {
+  it('republishes an event that a publisher was keeping while the queue was bound', async () => {
     const { got } = await consumerOf({ confirmTimeoutMs: 3_000 })
     const queue = `${exchange}.billing`
     const events = eventsOf('order.placed', 3)
-    // As if it had been returned before the queue was bound, and kept after the first look.
+    // RabbitMQ has returned this event before the queue was bound. It is kept after the first run.
     await withChannel(server.url, (channel) => channel.unbindQueue(queue, exchange, '#'))
     await busOf().publishAll(events)
     await withChannel(server.url, (channel) => channel.bindQueue(queue, exchange, '#'))
@@ -108,7 +108,7 @@ describe.skipIf(!hasRabbitmq())('what RabbitMQ had no queue for', () => {
     expect(problems).toEqual([])
   })
 
-  it('comes when its queue is bound again, in order, as it was published', async () => {
+  it('republishes events unchanged and in order when their queue is bound again', async () => {
     await (await consumerOf()).bus.stop()
     const events = eventsOf('order.placed', 8)
     const publisher = busOf({ source: '/shop' })
@@ -140,7 +140,7 @@ describe.skipIf(!hasRabbitmq())('what RabbitMQ had no queue for', () => {
     expect(problems).toEqual([])
   })
 
-  it('stays in its order where it still has none', async () => {
+  it('keeps events in order when they still have no queue', async () => {
     const [orders, invoices] = [eventsOf('order.placed', 300), eventsOf('invoice.sent', 300)]
     await busOf().publishAll(orders.flatMap((one, at) => [one, invoices[at] as EventEnvelope]))
     const { bus, got } = await consumerOf({}, 'invoice.*')
@@ -154,7 +154,7 @@ describe.skipIf(!hasRabbitmq())('what RabbitMQ had no queue for', () => {
     expect(problems).toEqual([])
   })
 
-  it('comes to all that start at once, each its own', async () => {
+  it('republishes to all groups that start at the same time', async () => {
     const types = ['order.placed', 'invoice.sent', 'parcel.lost']
     await busOf().publishAll(types.flatMap((type) => eventsOf(type, 20)))
     const consumers = await Promise.all(types.map((type, at) => consumerOf({ group: `group-${at}` }, type)))
@@ -164,7 +164,7 @@ describe.skipIf(!hasRabbitmq())('what RabbitMQ had no queue for', () => {
     expect(problems).toEqual([])
   })
 
-  it('waits for somebody else who passes over it; a start and a stop do not', async () => {
+  it('waits for another republisher without delaying a start or a stop', async () => {
     const events = eventsOf('order.placed', 3)
     await busOf().publishAll(events)
     const unlock = await locked()
@@ -188,7 +188,7 @@ describe.skipIf(!hasRabbitmq())('what RabbitMQ had no queue for', () => {
     expect(problems).toEqual([])
   })
 
-  it('comes at least once when the connection breaks before it is taken out', async () => {
+  it('republishes an event at least once when the connection breaks before its acknowledgement', async () => {
     const events = eventsOf('order.placed', 10)
     await busOf().publishAll(events)
     const got = await hooked((model, number) => {
@@ -202,17 +202,17 @@ describe.skipIf(!hasRabbitmq())('what RabbitMQ had no queue for', () => {
     await until('none is kept', () => keptAre(0))
   })
 
-  it('comes later when nothing can be published yet, and that is told once', async () => {
+  it('republishes later when publishing fails at first, and reports the failure once', async () => {
     await busOf().publishAll(eventsOf('order.placed', 3))
     const got = await hooked((_, number) => {
-      // The first one consumes.
+      // The first connection belongs to the consumer.
       if (number === 2 || number === 3) throw new Error('not now')
     })
     await until('all have come', () => got.length === 3)
     expect(problems).toEqual([expect.stringMatching(/cannot be reached/)])
   })
 
-  it('stays where nothing is to be kept, or it has no type', async () => {
+  it('keeps an event without a type, and starts no run with another setting', async () => {
     const events = eventsOf('order.placed', 2)
     await busOf().publishAll(events)
     const refusing = await consumerOf({ unrouted: 'refuse' })
@@ -229,7 +229,7 @@ describe.skipIf(!hasRabbitmq())('what RabbitMQ had no queue for', () => {
     expect(await keptIds()).toEqual(['foreign'])
   })
 
-  describe('stays', () => {
+  describe('leaves events in the queue', () => {
     beforeAll(async () => {
       const make = async (user: string, ...permissions: string[]) => {
         await server.control('add_user', user, 'secret')
@@ -240,16 +240,16 @@ describe.skipIf(!hasRabbitmq())('what RabbitMQ had no queue for', () => {
 
     it.each([
       ['may not read it: that is no error', 'blind', []],
-      ['may not publish: that is told once', 'mute', [/does not let this user publish/]],
-    ])('when this user %s', async (_, user, told) => {
+      ['may not publish, and reports that once', 'mute', [/does not let this user publish/]],
+    ])('when this user %s', async (_, user, expected) => {
       const [last, ...kept] = eventsOf('order.placed', 3)
       await busOf().publishAll(kept)
       const { got } = await consumerOf({}, '*', server.url.replace('guest:guest', `${user}:secret`))
       await busOf().publish(last as EventEnvelope)
       await until('it consumes', () => got.length === 1)
-      await until('it is told', () => problems.length === told.length)
+      await until('the failure was reported', () => problems.length === expected.length)
       await until('they stay', () => keptAre(2))
-      expect(problems).toEqual(told.map((pattern) => expect.stringMatching(pattern)))
+      expect(problems).toEqual(expected.map((pattern) => expect.stringMatching(pattern)))
     })
   })
 })

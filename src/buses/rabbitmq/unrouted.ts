@@ -1,142 +1,148 @@
 import type { Clock } from '../../core/clock.js'
 import { BrokerUnavailableError } from '../../core/errors.js'
 import { causesOf } from '../../core/unknown.js'
-import { type AmqpChannel, type AmqpConnection, type AmqpDelivery, inTime, type Link } from './link.js'
+import {
+  type AmqpChannel,
+  type AmqpConnection,
+  type AmqpDelivery,
+  endsWithin,
+  type ManagedConnection,
+} from './client.js'
+import { type AddressedMessage, RETURNED } from './confirm-channel.js'
+import { ACCESS_REFUSED, codeOf, NOT_FOUND, RESOURCE_LOCKED } from './errors.js'
 import { incomingOf, resentOf, routingKeyOf } from './message.js'
-import { type Parcel, RETURNED } from './publisher.js'
 import { onChannel } from './topology.js'
 
-export interface UnroutedOptions {
-  readonly link: Link
+export interface UnroutedRepublisherOptions {
+  readonly managed: ManagedConnection
   readonly exchange: string
   readonly clock: Clock
-  /** No publisher is longer under way with an event than this. */
+  /** Maximum time in milliseconds that a publisher needs for one event. */
   readonly publishMs: number
-  /** In their order. Answers null where a queue has it, RETURNED where none has, or what went wrong. */
-  publish(parcels: readonly Parcel[]): Promise<unknown[]>
-  /** Puts them at the end of the queue. Answers null, or what went wrong. */
-  keep(parcels: readonly Pick<Parcel, 'body' | 'properties'>[]): Promise<unknown[]>
-  onProblem(reason: unknown): void
+  /** Publishes in order. Resolves per message with null, RETURNED if no queue received it, or an error. */
+  publish(messages: readonly AddressedMessage[]): Promise<unknown[]>
+  /** Appends messages to the queue of unrouted events. Resolves per message with null or an error. */
+  keep(messages: readonly Pick<AddressedMessage, 'body' | 'properties'>[]): Promise<unknown[]>
+  onError(reason: unknown): void
 }
 
-/** So many are read, published and answered together: payloads may be large. */
+/** Number of messages that are read, published and acknowledged together. Limits memory, because payloads may be large. */
 const CHUNK = 100
-/** They come at once, unless somebody else has taken them. */
+/** Maximum wait in milliseconds for a chunk. It arrives at once, unless another consumer has taken the messages. */
 const CHUNK_MS = 10_000
-const FIRST_WAIT_MS = 100
-const LONGEST_WAIT_MS = 5_000
+const FIRST_DELAY_MS = 100
+const MAX_DELAY_MS = 5_000
 
-const ACCESS_REFUSED = 403
-const NOT_FOUND = 404
-const RESOURCE_LOCKED = 405
-
-interface Run {
+interface RepublishRun {
   isOver: boolean
   readonly over: Promise<void>
   end(): void
 }
 
 /**
- * Publishes again what is kept in `<exchange>.unrouted`: what lies there, and once more what a publisher still had under way
- * when the queues were bound; in the background. An event leaves that queue after a confirm that another queue has it, or
- * that it is kept behind the others: a crash can make it come twice.
+ * Publishes the events in `<exchange>.unrouted` again, in the background, after a consumer has bound its queue. A second run
+ * follows for events that publishers were sending when the queue was bound. An event is removed after the broker has confirmed
+ * that another queue has received it, or that a copy is at the end of the queue. A crash can therefore duplicate an event.
  */
-export class Unrouted {
-  readonly #options: UnroutedOptions
+export class UnroutedRepublisher {
+  readonly #options: UnroutedRepublisherOptions
   readonly #queue: string
-  #run: Run | null = null
+  #run: RepublishRun | null = null
   #running: Promise<void> = Promise.resolve()
-  #hasTold = false
+  #hasReported = false
 
-  constructor(options: UnroutedOptions) {
+  constructor(options: UnroutedRepublisherOptions) {
     this.#options = options
     this.#queue = `${options.exchange}.unrouted`
   }
 
-  /** Where the queues are bound. A run on another connection ends. */
+  /** Starts a run on the connection on which the queues were bound. Ends a run on another connection. */
   start(connection: AmqpConnection): void {
     this.#run?.end()
-    const run = newRun()
+    const run = newRepublishRun()
     this.#run = run
     this.#running = this.#running.then(() => this.#work(connection, run))
   }
 
-  /** Resolves when it has ended; it ends after what it is publishing now. */
+  /** Resolves when the run has ended, which is after its current chunk. */
   async stop(): Promise<void> {
     this.#run?.end()
     await this.#running
   }
 
   /** Never rejects. */
-  async #work(connection: AmqpConnection, run: Run): Promise<void> {
-    if (!(await this.#look(connection, run))) return
-    await inTime(this.#options.clock, run.over, this.#options.publishMs)
-    await this.#look(connection, run)
+  async #work(connection: AmqpConnection, run: RepublishRun): Promise<void> {
+    if (!(await this.#republishOnce(connection, run))) return
+    await endsWithin(this.#options.clock, run.over, this.#options.publishMs)
+    await this.#republishOnce(connection, run)
   }
 
-  /** Never rejects. True when another look may find something. */
-  async #look(connection: AmqpConnection, run: Run): Promise<boolean> {
-    for (let waitMs = FIRST_WAIT_MS; !run.isOver; waitMs = Math.min(LONGEST_WAIT_MS, waitMs * 2)) {
+  /** Resolves with whether a second run may find events. Never rejects. */
+  async #republishOnce(connection: AmqpConnection, run: RepublishRun): Promise<boolean> {
+    for (let delayMs = FIRST_DELAY_MS; !run.isOver; delayMs = Math.min(MAX_DELAY_MS, delayMs * 2)) {
       try {
-        await this.#passAlone(connection, run)
+        await this.#republishLocked(connection, run)
         return true
       } catch (error) {
-        const { code } = error as { readonly code?: unknown }
-        // A queue that is not there, or not for this user: nothing to do.
+        const code = codeOf(error)
+        // The queue does not exist, or this user may not read it.
         if (run.isOver || code === NOT_FOUND || code === ACCESS_REFUSED) return code === NOT_FOUND
-        if (code !== RESOURCE_LOCKED) this.#tell(error)
-        if (code !== RESOURCE_LOCKED && !isWorthAnother(error)) return false
+        if (code !== RESOURCE_LOCKED) this.#report(error)
+        if (code !== RESOURCE_LOCKED && !mayRetry(error)) return false
       }
-      await inTime(this.#options.clock, run.over, waitMs)
+      await endsWithin(this.#options.clock, run.over, delayMs)
     }
     return false
   }
 
-  /** One after the other: what one of them holds is not seen by the next, who may have bound the queue for it. */
-  async #passAlone(connection: AmqpConnection, run: Run): Promise<void> {
+  /**
+   * Allows one consumer at a time to republish. Otherwise a consumer that has just bound a queue could miss events that another
+   * consumer has taken out and is about to put back.
+   */
+  async #republishLocked(connection: AmqpConnection, run: RepublishRun): Promise<void> {
     const { publish } = this.#options
-    await this.#answer(connection, (channel) => channel.checkQueue(this.#queue))
-    // Nothing is taken out before it is clear that something can be published.
+    await this.#onChannel(connection, (channel) => channel.checkQueue(this.#queue))
+    // Verifies that publishing works before any event is taken out.
     await publish([])
     const lock = `${this.#queue}.lock`
     const isLocked = await this.#locked(connection, lock)
     try {
-      if (!run.isOver) await this.#pass(connection, run)
+      if (!run.isOver) await this.#republishAll(connection, run)
     } finally {
-      if (isLocked) await this.#answer(connection, (channel) => channel.deleteQueue(lock)).catch(() => {})
+      if (isLocked) await this.#onChannel(connection, (channel) => channel.deleteQueue(lock)).catch(() => {})
     }
   }
 
-  /** A queue of this connection alone, so that it ends with it. False for a user who may make none. */
+  /** Locks with an exclusive queue, which ends with the connection. Resolves with false if the user may not create queues. */
   async #locked(connection: AmqpConnection, lock: string): Promise<boolean> {
     const options = { durable: false, exclusive: true, arguments: {} }
     try {
-      await this.#answer(connection, (channel) => channel.assertQueue(lock, options))
+      await this.#onChannel(connection, (channel) => channel.assertQueue(lock, options))
       return true
     } catch (error) {
-      if ((error as { readonly code?: unknown }).code === ACCESS_REFUSED) return false
+      if (codeOf(error) === ACCESS_REFUSED) return false
       throw error
     }
   }
 
-  async #pass(connection: AmqpConnection, run: Run): Promise<void> {
-    const { link, clock } = this.#options
-    const { messageCount } = await this.#answer(connection, (channel) => channel.checkQueue(this.#queue))
-    const channel = await link.answer(connection, connection.createChannel())
+  async #republishAll(connection: AmqpConnection, run: RepublishRun): Promise<void> {
+    const { managed, clock } = this.#options
+    const { messageCount } = await this.#onChannel(connection, (channel) => channel.checkQueue(this.#queue))
+    const channel = await managed.waitFor(connection, connection.createChannel())
     channel.on('error', () => {})
-    const homeless = new Set<string>()
+    const typesWithoutQueue = new Set<string>()
     try {
       for (let left = messageCount; left > 0 && !run.isOver; ) {
         const deliveries = await this.#take(connection, channel, Math.min(left, CHUNK), run)
         const last = deliveries.at(-1)
         if (!last || run.isOver) return
         left -= deliveries.length
-        await this.#move(deliveries, homeless)
-        // One answer for all of them: many would get lost when the channel is closed behind them.
+        await this.#move(deliveries, typesWithoutQueue)
+        // A cumulative acknowledgement covers the chunk, because the close of the channel could overtake single acknowledgements.
         channel.ack(last, true)
       }
     } finally {
-      await inTime(clock, closed(channel))
+      await endsWithin(clock, closed(channel))
     }
   }
 
@@ -144,71 +150,73 @@ export class Unrouted {
     connection: AmqpConnection,
     channel: AmqpChannel,
     count: number,
-    run: Run,
+    run: RepublishRun,
   ): Promise<readonly AmqpDelivery[]> {
-    const { link, clock } = this.#options
+    const { managed, clock } = this.#options
     const deliveries: AmqpDelivery[] = []
     let end = () => {}
     const all = new Promise<void>((resolve) => {
       end = resolve
     })
-    await link.answer(connection, channel.prefetch(count))
+    await managed.waitFor(connection, channel.prefetch(count))
     const consuming = channel.consume(this.#queue, (delivery) => {
       if (delivery) deliveries.push(delivery)
       if (!delivery || deliveries.length === count) end()
     })
-    const { consumerTag } = await link.answer(connection, consuming)
-    await inTime(clock, Promise.race([all, run.over]), CHUNK_MS)
-    // Or each answer would bring another.
-    await link.answer(connection, channel.cancel(consumerTag))
+    const { consumerTag } = await managed.waitFor(connection, consuming)
+    await endsWithin(clock, Promise.race([all, run.over]), CHUNK_MS)
+    // Without the cancel, each acknowledgement would cause another delivery.
+    await managed.waitFor(connection, channel.cancel(consumerTag))
     return deliveries
   }
 
-  /** Resolves when each of them is in a queue. Where one of a type has none, those behind it need not be tried. */
-  async #move(deliveries: readonly AmqpDelivery[], homeless: Set<string>): Promise<void> {
+  /** Resolves when each event is in a queue. If an event has no queue, later events of its type are not tried. */
+  async #move(deliveries: readonly AmqpDelivery[], typesWithoutQueue: Set<string>): Promise<void> {
     const { exchange, publish, keep } = this.#options
-    const moving = new Map<Parcel, AmqpDelivery>()
+    const moving = new Map<AddressedMessage, AmqpDelivery>()
     for (const delivery of deliveries) {
-      const parcel = parcelOf(exchange, delivery)
-      if (parcel && !homeless.has(parcel.routingKey)) moving.set(parcel, delivery)
+      const message = addressedOf(exchange, delivery)
+      if (message && !typesWithoutQueue.has(message.routingKey)) moving.set(message, delivery)
     }
-    const parcels = [...moving.keys()]
-    const answers = await publish(parcels)
+    const messages = [...moving.keys()]
+    const answers = await publish(messages)
     const done = new Set<AmqpDelivery>()
-    for (const [at, parcel] of parcels.entries()) {
-      if (answers[at] === RETURNED) homeless.add(parcel.routingKey)
-      if (answers[at] === null) done.add(moving.get(parcel) as AmqpDelivery)
+    for (const [at, message] of messages.entries()) {
+      if (answers[at] === RETURNED) typesWithoutQueue.add(message.routingKey)
+      if (answers[at] === null) done.add(moving.get(message) as AmqpDelivery)
     }
-    this.#judge(answers)
+    this.#reportFailures(answers)
     const staying = deliveries.filter((delivery) => !done.has(delivery))
-    const kept = await keep(staying.map((one) => ({ body: one.content, properties: resentOf(one) })))
+    const kept = await keep(
+      staying.map((delivery) => ({ body: delivery.content, properties: resentOf(delivery) })),
+    )
     const failed = kept.find((answer) => answer !== null)
     if (failed !== undefined) throw failed
   }
 
-  #judge(answers: readonly unknown[]): void {
-    const problems = answers.filter((answer) => answer !== null && answer !== RETURNED)
-    const down = problems.find((problem) => problem instanceof BrokerUnavailableError)
+  #reportFailures(answers: readonly unknown[]): void {
+    const failures = answers.filter((answer) => answer !== null && answer !== RETURNED)
+    const down = failures.find((failure) => failure instanceof BrokerUnavailableError)
     if (down) throw down
-    if (problems.length > 0) this.#tell(problems[0])
+    if (failures.length > 0) this.#report(failures[0])
   }
 
-  #answer<T>(connection: AmqpConnection, work: (channel: AmqpChannel) => Promise<T>): Promise<T> {
-    return this.#options.link.answer(connection, onChannel(connection, work))
+  #onChannel<T>(connection: AmqpConnection, work: (channel: AmqpChannel) => Promise<T>): Promise<T> {
+    return this.#options.managed.waitFor(connection, onChannel(connection, work))
   }
 
-  #tell(reason: unknown): void {
-    if (!this.#hasTold) this.#options.onProblem(reason)
-    this.#hasTold = true
+  #report(reason: unknown): void {
+    if (!this.#hasReported) this.#options.onError(reason)
+    this.#hasReported = true
   }
 }
 
-function newRun(): Run {
+function newRepublishRun(): RepublishRun {
   let resolve = () => {}
   const over = new Promise<void>((done) => {
     resolve = done
   })
-  const run: Run = {
+  const run: RepublishRun = {
     isOver: false,
     over,
     end: () => {
@@ -219,24 +227,24 @@ function newRun(): Run {
   return run
 }
 
-/** It was put there by its queue's name: its type says where it belongs. What has none stays. */
-function parcelOf(exchange: string, delivery: AmqpDelivery): Parcel | undefined {
+/** Derives the routing key from the event type, because the kept message is addressed to the queue. Needs a type. */
+function addressedOf(exchange: string, delivery: AmqpDelivery): AddressedMessage | undefined {
   const { type } = incomingOf(delivery).attributes
   if (type === undefined) return undefined
   return { exchange, routingKey: routingKeyOf(type), body: delivery.content, properties: resentOf(delivery) }
 }
 
-/** A broker that is not there now may be later; one that lets this user publish nothing does not change its mind. */
-function isWorthAnother(error: unknown): boolean {
-  const isForbidden = causesOf(error).some((cause) => (cause as { code?: unknown }).code === ACCESS_REFUSED)
+/** Returns whether a failed run is retried: an outage ends, but a missing permission needs a new connection. */
+function mayRetry(error: unknown): boolean {
+  const isForbidden = causesOf(error).some((cause) => codeOf(cause) === ACCESS_REFUSED)
   return error instanceof BrokerUnavailableError && !isForbidden
 }
 
-/** Never rejects. */
+/** Closes a channel. Never rejects. */
 async function closed(channel: AmqpChannel): Promise<void> {
   try {
     await channel.close()
   } catch {
-    // It is closed already, and holds nothing.
+    // The channel was already closed.
   }
 }

@@ -3,7 +3,7 @@ import { BrokerUnavailableError, InvalidSettingError } from '../../core/errors.j
 
 export const BROKER = 'Redis'
 
-/** The methods of node-redis (5 or newer) that are called. */
+/** The methods of node-redis 5 or later that the bus calls. */
 export interface NodeRedisClient {
   readonly isOpen: boolean
   readonly isReady: boolean
@@ -15,7 +15,7 @@ export interface NodeRedisClient {
   once(event: string, listener: (...args: unknown[]) => void): unknown
 }
 
-/** The methods of ioredis (5 or newer) that are called. */
+/** The methods of ioredis 5 or later that the bus calls. */
 export interface IoRedisClient {
   readonly status: string
   callBuffer(command: string, args: (string | Buffer)[]): Promise<unknown>
@@ -30,16 +30,16 @@ export type RedisClient = NodeRedisClient | IoRedisClient
 
 export type Argument = string | Buffer
 
-/** One connection, the same for both libraries. Texts in answers are Buffers. */
+/** Common interface for a connection of both libraries. Texts in replies are Buffers. */
 export interface Connection {
-  /** Not connected at the moment: a command would wait inside of the client, perhaps for ever. */
+  /** Whether the client is reconnecting. It would queue a command without a time limit. */
   isConnecting(): boolean
   whenReady(listener: () => void): void
   call(args: readonly Argument[]): Promise<unknown>
-  /** Another one with the same settings, not connected, which fails at once instead of waiting for better times. */
+  /** Creates an unconnected connection with the same settings, whose commands fail at once while it is not connected. */
   duplicate(): Connection
   connect(): Promise<unknown>
-  /** At once; commands under way fail. */
+  /** Closes the connection at once. Pending commands fail. */
   destroy(): void
 }
 
@@ -48,7 +48,7 @@ export function connectionOf(client: RedisClient): Connection {
     | Partial<NodeRedisClient & IoRedisClient & Record<string, unknown>>
     | null
     | undefined
-  // Clusters and pools spread commands over several connections; a cluster also wants to know each command's key.
+  // Clusters and pools use several connections, so commands may be reordered. A cluster also needs the key of each command.
   const isMany = given?.isCluster === true || typeof given?.execute === 'function' || 'slots' in (given ?? {})
   if (!isMany && typeof given?.callBuffer === 'function') return new IoRedis(client as IoRedisClient)
   if (!isMany && typeof given?.sendCommand === 'function' && 'isReady' in given)
@@ -59,7 +59,7 @@ export function connectionOf(client: RedisClient): Connection {
   )
 }
 
-/** RESP type bytes: texts as Buffers, and the maps of RESP3 as flat lists. */
+/** Maps RESP type bytes: texts become Buffers, and maps of RESP3 become flat lists. */
 const REPLIES = { typeMapping: { 36: Buffer, 37: Array } }
 
 class NodeRedis implements Connection {
@@ -83,7 +83,7 @@ class NodeRedis implements Connection {
 
   duplicate(): Connection {
     const { options } = this.#client as { options?: { socket?: { socketTimeout?: number } } }
-    // A read that waits for messages is no sign of a dead connection.
+    // A blocking read is silent until a message arrives, so a socket timeout would break healthy connections.
     const socket = options?.socket?.socketTimeout
       ? { ...options.socket, socketTimeout: undefined }
       : undefined
@@ -109,7 +109,7 @@ class IoRedis implements Connection {
     this.#client = client
   }
 
-  /** One that waits for its first command ('wait') connects by it; one that has ended says so by an error. */
+  /** A client in state 'wait' connects with its first command. A client in state 'end' fails with an error. */
   isConnecting(): boolean {
     return !['ready', 'wait', 'end'].includes(this.#client.status)
   }
@@ -128,7 +128,7 @@ class IoRedis implements Connection {
       enableOfflineQueue: false,
       autoResendUnfulfilledCommands: false,
       retryStrategy: () => null,
-      // A read that waits for messages is no sign of a dead connection.
+      // A blocking read is silent until a message arrives, so a socket timeout would break healthy connections.
       commandTimeout: undefined,
       socketTimeout: undefined,
     })
@@ -145,28 +145,28 @@ class IoRedis implements Connection {
   }
 }
 
-/** Commands on the user's client. While that is not connected they are not handed to it, but wait here, and not for ever. */
+/** Runs commands on the client of the user. While the client reconnects, commands wait here with a time limit. */
 export class Calls {
   readonly #connection: Connection
   readonly #clock: Clock
-  readonly #patienceMs: number
+  readonly #timeoutMs: number
   #ready: Promise<void> | null = null
 
-  constructor(connection: Connection, clock: Clock, patienceMs: number) {
+  constructor(connection: Connection, clock: Clock, timeoutMs: number) {
     this.#connection = connection
     this.#clock = clock
-    this.#patienceMs = patienceMs
+    this.#timeoutMs = timeoutMs
   }
 
-  /** Sent before it returns when the client is connected, so that calls keep their order. */
-  async call(args: readonly Argument[], patienceMs = this.#patienceMs): Promise<unknown> {
-    if (!this.#connection.isConnecting()) return within(this.#clock, patienceMs, this.#connection.call(args))
-    const lateAt = this.#clock.monotonic() + patienceMs
-    await within(this.#clock, patienceMs, this.#whenReady())
-    return within(this.#clock, lateAt - this.#clock.monotonic(), this.#connection.call(args))
+  /** If the client is connected, sends the command before it returns, so that commands keep their order. */
+  async call(args: readonly Argument[], timeoutMs = this.#timeoutMs): Promise<unknown> {
+    if (!this.#connection.isConnecting()) return within(this.#clock, timeoutMs, this.#connection.call(args))
+    const deadline = this.#clock.monotonic() + timeoutMs
+    await within(this.#clock, timeoutMs, this.#whenReady())
+    return within(this.#clock, deadline - this.#clock.monotonic(), this.#connection.call(args))
   }
 
-  /** One listener for all who wait. */
+  /** All waiting commands share one listener. */
   #whenReady(): Promise<void> {
     this.#ready ??= new Promise((resolve) => {
       this.#connection.whenReady(() => {
@@ -178,33 +178,16 @@ export class Calls {
   }
 }
 
-/** Rejects when the answer takes longer than this; what comes later is nobody's concern. */
-export async function within<T>(clock: Clock, ms: number, answer: Promise<T>): Promise<T> {
+/** Rejects with BrokerUnavailableError if the reply takes longer than `ms`. A later reply is ignored. */
+export async function within<T>(clock: Clock, ms: number, reply: Promise<T>): Promise<T> {
   let timer: Timer | undefined
   const over = new Promise<never>((_, reject) => {
     const late = () => reject(new BrokerUnavailableError(BROKER, 'has not answered in time'))
     timer = clock.setTimer(late, ms)
   })
   try {
-    return await Promise.race([answer, over])
+    return await Promise.race([reply, over])
   } finally {
     timer?.cancel()
   }
-}
-
-/** None of these is about a single message. */
-const UNAVAILABLE = new Set([
-  ...['LOADING', 'READONLY', 'MISCONF', 'OOM', 'CLUSTERDOWN', 'MASTERDOWN', 'NOREPLICAS', 'BUSY', 'TRYAGAIN'],
-  ...['NOAUTH', 'NOPERM', 'WRONGPASS', 'WRONGTYPE', 'NOGROUP', 'UNKILLABLE'],
-])
-
-/** An answer of Redis begins with its code in capitals; whatever else a client throws is about the connection. */
-export function isUnavailable(error: unknown): boolean {
-  if (!(error instanceof Error) || error instanceof TypeError || error instanceof RangeError) return false
-  const code = codeOf(error)
-  return code === undefined || UNAVAILABLE.has(code)
-}
-
-export function codeOf(error: unknown): string | undefined {
-  return error instanceof Error ? /^-?([A-Z][A-Z0-9_]+)(?: |$)/.exec(error.message)?.[1] : undefined
 }

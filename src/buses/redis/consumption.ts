@@ -1,84 +1,86 @@
 import { randomBytes } from 'node:crypto'
-import type { Burial, ConsumeOptions, Consumption, IncomingMessage } from '../../bus/transport.js'
+import type { ConsumeOptions, Consumption, DeadLetterReason, IncomingMessage } from '../../bus.js'
 import { atMost, type Clock, type Timer } from '../../core/clock.js'
-import { type Argument, type Calls, type Connection, codeOf, within } from './client.js'
+import { type Argument, type Calls, type Connection, within } from './client.js'
+import { codeOf } from './errors.js'
 import { deadFieldsOf, type Fields, RedisMessage } from './message.js'
-import { BURY, CONSUMER_PREFIX, CREATE_GROUP, EXTEND, LEAVE, RELEASE, TAKE } from './scripts.js'
+import { CONSUMER_PREFIX, CREATE_GROUP, DEAD_LETTER, EXTEND_LEASES, LEAVE, RELEASE, TAKE } from './scripts.js'
 
 export interface RedisConsumptionOptions extends ConsumeOptions {
   readonly stream: string
   readonly clock: Clock
-  /** On the user's client. */
+  /** Commands on the client of the user. */
   readonly calls: Calls
-  /** For reading: a duplicate that nobody else uses, not connected. */
+  /** Creates the connection for reading. The connection is not shared and not connected yet. */
   duplicate(): Connection
-  /** So long an answer may take. */
-  readonly patienceMs: number
+  /** Maximum time in milliseconds that a command may take, without the time that it blocks. */
+  readonly commandTimeoutMs: number
   onClose(): void
 }
 
-/** How soon what others have given back, or left behind, is noticed. */
-const LOOK_MS = 1_000
-/** One that lives is seen every second. */
+/** Interval in milliseconds at which the consumer looks for released and abandoned messages. */
+const TAKE_INTERVAL_MS = 1_000
+/** Idle time in milliseconds after which a consumer without messages is deleted. A running consumer is idle for 1 second. */
 const DEAD_AFTER_MS = String(3_600_000)
-const FIRST_WAIT_MS = 100
-const LONGEST_WAIT_MS = 2_000
-/** A stop does not wait longer for a broker that is gone. */
+const FIRST_DELAY_MS = 100
+const MAX_DELAY_MS = 2_000
+/** Maximum time in milliseconds that a stop waits for a command. */
 const STOP_MS = 1_000
 
 /**
- * What a consumer holds stays its own in Redis whatever happens to connections, until `takeoverMs` have passed without a
- * sign of life. So a lost connection loses no messages; those that were on their way are asked for again.
+ * Reads messages of a group. Redis keeps a delivered message with its consumer until `takeoverMs` have passed without a
+ * lease extension, even if the connection is lost. After a reconnect, the consumer asks again for messages that it did not
+ * receive.
  */
 export class RedisConsumption implements Consumption {
   readonly #options: RedisConsumptionOptions
   readonly #consumer = CONSUMER_PREFIX + randomBytes(8).toString('hex')
-  readonly #held = new Map<string, RedisMessage>()
-  /** Handled; the acknowledgement is under way. */
+  readonly #leased = new Map<string, RedisMessage>()
+  /** Entries of handled messages whose acknowledgement is being sent. */
   readonly #acking = new Set<string>()
-  /** Handled; the acknowledgement has failed and is tried again. */
-  readonly #owed = new Set<string>()
-  #line: Connection | null = null
-  #lineId = ''
-  #nextLookAt = 0
-  #waitMs = FIRST_WAIT_MS
-  #isPaused = false
-  /** From here on nothing is handed out, whatever still comes. */
-  #isDeaf = false
+  /** Entries of handled messages whose acknowledgement failed and will be retried. */
+  readonly #ackRetries = new Set<string>()
+  #reader: Connection | null = null
+  #readerId = ''
+  #nextTakeAt = 0
+  #delayMs = FIRST_DELAY_MS
+  #isDeliveryStopping = false
+  /** Whether the delivery has stopped. Replies that arrive later are ignored. */
+  #isDeliveryStopped = false
   #isClosed = false
   #running: Promise<void> = Promise.resolve()
   #isConnecting = false
-  /** Tells the loop that there is room again. */
-  #wake: () => void = () => {}
-  /** Ends the wait before the next try. */
-  #hurry: () => void = () => {}
-  #watch: Timer | null = null
+  /** Ends the wait of the loop for free capacity. */
+  #onCapacityFreed: () => void = () => {}
+  /** Ends the delay before the next connection attempt. */
+  #endDelay: () => void = () => {}
+  #leaseTimer: Timer | null = null
 
   constructor(options: RedisConsumptionOptions) {
     this.#options = options
   }
 
-  /** Rejects, and leaves nothing open, when the broker cannot be used. */
+  /** Rejects and leaves nothing open if the broker cannot be used. */
   async start(): Promise<void> {
     try {
       await this.#options.calls.call(this.#script(CREATE_GROUP, [DEAD_AFTER_MS]))
       await this.#connect()
     } catch (error) {
-      this.#drop()
+      this.#disconnect()
       throw error
     }
-    this.#watchLater()
+    this.#expireLeasesLater()
     this.#running = this.#run()
   }
 
   async ack(messages: readonly IncomingMessage[]): Promise<void> {
-    const entries = this.#settle(messages).map(({ entryId }) => entryId)
+    const entries = this.#untrack(messages).map(({ entryId }) => entryId)
     for (const entry of entries) this.#acking.add(entry)
     try {
-      await this.#answer(['XACK', this.#options.stream, this.#options.group, ...entries])
+      await this.#callOnClient(['XACK', this.#options.stream, this.#options.group, ...entries])
     } catch (error) {
-      for (const entry of entries) this.#owed.add(entry)
-      this.#nextLookAt = 0
+      for (const entry of entries) this.#ackRetries.add(entry)
+      this.#nextTakeAt = 0
       throw error
     } finally {
       for (const entry of entries) this.#acking.delete(entry)
@@ -86,216 +88,226 @@ export class RedisConsumption implements Consumption {
   }
 
   async release(messages: readonly IncomingMessage[]): Promise<void> {
-    const entries = this.#settle(messages).map(({ entryId }) => entryId)
-    await this.#answer(this.#script(RELEASE, [this.#consumer, ...entries]))
+    const entries = this.#untrack(messages).map(({ entryId }) => entryId)
+    await this.#callOnClient(this.#script(RELEASE, [this.#consumer, ...entries]))
   }
 
-  async bury(message: IncomingMessage, burial: Burial): Promise<void> {
-    const given = message as RedisMessage
+  async deadLetter(message: IncomingMessage, reason: DeadLetterReason): Promise<void> {
+    const leased = message as RedisMessage
     const { stream, group } = this.#options
-    const args = [group, this.#consumer, given.entryId, ...deadFieldsOf(given, burial)]
-    await this.#answer(['EVAL', BURY, '2', stream, `${stream}.${group}.dead`, ...args])
-    this.#settle([message])
+    const args = [group, this.#consumer, leased.entryId, ...deadFieldsOf(leased, reason)]
+    await this.#callOnClient(['EVAL', DEAD_LETTER, '2', stream, `${stream}.${group}.dead`, ...args])
+    this.#untrack([message])
   }
 
-  async extend(messages: readonly IncomingMessage[]): Promise<void> {
+  async extendLeases(messages: readonly IncomingMessage[]): Promise<void> {
     const askedAt = this.#options.clock.monotonic()
-    const held = (messages as readonly RedisMessage[]).filter((one) => this.#held.get(one.entryId) === one)
-    if (held.length === 0) return
-    const entries = held.map(({ entryId }) => entryId)
-    const answer = (await this.#answer(this.#script(EXTEND, [this.#consumer, ...entries]))) as Buffer[]
-    const lost = new Set(answer.map(String))
-    for (const one of held) if (!lost.has(one.entryId)) one.oursAt = askedAt
-    // Those that were answered meanwhile are not Redis's any more, but not lost either.
-    this.#lose(held.filter((one) => lost.has(one.entryId) && this.#held.get(one.entryId) === one))
+    const leased = (messages as readonly RedisMessage[]).filter((message) => this.#isLeased(message))
+    if (leased.length === 0) return
+    const entries = leased.map(({ entryId }) => entryId)
+    const reply = await this.#callOnClient(this.#script(EXTEND_LEASES, [this.#consumer, ...entries]))
+    const lost = new Set((reply as Buffer[]).map(String))
+    for (const message of leased) if (!lost.has(message.entryId)) message.leasedAt = askedAt
+    // A message that was settled during the call is not pending any more, but its lease was not lost.
+    this.#loseLeases(leased.filter((message) => lost.has(message.entryId) && this.#isLeased(message)))
   }
 
-  async pause(): Promise<void> {
-    if (this.#isDeaf) return
-    this.#isPaused = true
-    this.#wake()
-    this.#hurry()
-    if (this.#isConnecting) this.#drop()
-    // Ends the read that waits for messages; without the right to do so it ends by itself a little later.
-    if (this.#line && this.#lineId !== '') this.#answer(['CLIENT', 'UNBLOCK', this.#lineId]).catch(() => {})
-    await atMost(this.#options.clock, LOOK_MS + STOP_MS, this.#running)
-    this.#isDeaf = true
-    this.#drop()
+  async stopDelivery(): Promise<void> {
+    if (this.#isDeliveryStopped) return
+    this.#isDeliveryStopping = true
+    this.#onCapacityFreed()
+    this.#endDelay()
+    if (this.#isConnecting) this.#disconnect()
+    // Ends a blocking read. Without the permission for CLIENT UNBLOCK, the read ends by itself after at most a second.
+    if (this.#reader && this.#readerId !== '')
+      this.#callOnClient(['CLIENT', 'UNBLOCK', this.#readerId]).catch(() => {})
+    await atMost(this.#options.clock, TAKE_INTERVAL_MS + STOP_MS, this.#running)
+    this.#isDeliveryStopped = true
+    this.#disconnect()
   }
 
   async close(): Promise<void> {
-    await this.pause()
+    await this.stopDelivery()
     if (this.#isClosed) return
     this.#isClosed = true
-    this.#watch?.cancel()
+    this.#leaseTimer?.cancel()
     this.#options.onClose()
-    // Messages that came in the last moment are given back here. When it fails the others take them after `takeoverMs`.
-    await this.#answer(this.#script(LEAVE, [this.#consumer, ...this.#owed])).catch(() => {})
+    // Also releases messages that arrived during the stop. If the call fails, other consumers take them after `takeoverMs`.
+    await this.#callOnClient(this.#script(LEAVE, [this.#consumer, ...this.#ackRetries])).catch(() => {})
   }
 
-  // ── reading: one loop, one command at a time ─────────────────────────────────────────────────────────────
+  // ── reading: one loop that runs one command at a time ────────────────────────────────────────────────────
 
   async #run(): Promise<void> {
-    while (!this.#isPaused) {
+    while (!this.#isDeliveryStopping) {
       try {
-        await this.#turn(this.#line ?? (await this.#connect()))
-        this.#waitMs = FIRST_WAIT_MS
+        await this.#runOnce(this.#reader ?? (await this.#connect()))
+        this.#delayMs = FIRST_DELAY_MS
       } catch (error) {
-        if (!this.#isPaused) await this.#recover(error)
+        if (!this.#isDeliveryStopping) await this.#recover(error)
       }
     }
   }
 
-  async #turn(line: Connection): Promise<void> {
-    if (this.#isPaused) return
-    const space = this.#options.maxUnanswered - this.#held.size
-    if (space <= 0) await this.#room()
-    else if (this.#options.clock.monotonic() >= this.#nextLookAt) await this.#look(line, space)
-    else await this.#read(line, space)
+  async #runOnce(reader: Connection): Promise<void> {
+    if (this.#isDeliveryStopping) return
+    const capacity = this.#options.maxUnacked - this.#leased.size
+    if (capacity <= 0) await this.#waitForCapacity()
+    else if (this.#options.clock.monotonic() >= this.#nextTakeAt) await this.#take(reader, capacity)
+    else await this.#read(reader, capacity)
   }
 
-  async #read(line: Connection, space: number): Promise<void> {
+  /** Reads new messages of the stream. */
+  async #read(reader: Connection, capacity: number): Promise<void> {
     const { group, stream, clock } = this.#options
     const askedAt = clock.monotonic()
-    const blockMs = Math.max(1, Math.ceil(this.#nextLookAt - askedAt))
-    const reader = ['GROUP', group, this.#consumer, 'COUNT', String(space), 'BLOCK', String(blockMs)]
-    const answer = await this.#ask(line, ['XREADGROUP', ...reader, 'STREAMS', stream, '>'], blockMs)
-    for (const [id, fields] of entriesOf(answer)) {
-      this.#handOut(new RedisMessage(String(id), fields, 1, askedAt))
+    const blockMs = Math.max(1, Math.ceil(this.#nextTakeAt - askedAt))
+    const options = ['GROUP', group, this.#consumer, 'COUNT', String(capacity), 'BLOCK', String(blockMs)]
+    const reply = await this.#callOn(reader, ['XREADGROUP', ...options, 'STREAMS', stream, '>'], blockMs)
+    for (const [id, fields] of entriesOf(reply)) {
+      this.#deliver(new RedisMessage(String(id), fields, 1, askedAt))
     }
   }
 
-  /** What was on its way when a connection broke, and what others have given back or left behind. */
-  async #look(line: Connection, space: number): Promise<void> {
-    const { group, stream, clock, takeoverMs, maxUnanswered } = this.#options
-    const owed = [...this.#owed]
-    if (owed.length > 0) await this.#ask(line, ['XACK', stream, group, ...owed])
-    for (const entry of owed) this.#owed.delete(entry)
+  /** Takes messages whose delivery a broken connection interrupted, and messages that others have released or abandoned. */
+  async #take(reader: Connection, capacity: number): Promise<void> {
+    const { group, stream, clock, takeoverMs, maxUnacked } = this.#options
+    const retries = [...this.#ackRetries]
+    if (retries.length > 0) await this.#callOn(reader, ['XACK', stream, group, ...retries])
+    for (const entry of retries) this.#ackRetries.delete(entry)
     const askedAt = clock.monotonic()
-    const known = [...this.#held.keys(), ...this.#acking, ...this.#owed]
-    // Enough to see those of others behind all that this one has.
-    const window = String(maxUnanswered + known.length + space)
-    const args = [this.#consumer, String(takeoverMs), String(space), window, ...known]
-    const taken = (await this.#ask(line, this.#script(TAKE, args))) as [Buffer, number, Fields][]
-    for (const [id, deliveries, fields] of taken) {
-      this.#handOut(new RedisMessage(String(id), fields, Number(deliveries), askedAt))
+    const tracked = [...this.#leased.keys(), ...this.#acking, ...this.#ackRetries]
+    // The window is large enough to contain entries of other consumers behind all entries of this consumer.
+    const window = String(maxUnacked + tracked.length + capacity)
+    const args = [this.#consumer, String(takeoverMs), String(capacity), window, ...tracked]
+    const taken = (await this.#callOn(reader, this.#script(TAKE, args))) as [Buffer, number, Fields][]
+    for (const [id, deliveryCount, fields] of taken) {
+      this.#deliver(new RedisMessage(String(id), fields, Number(deliveryCount), askedAt))
     }
-    // There may be more than fit in.
-    if (taken.length < space) this.#nextLookAt = askedAt + Math.min(LOOK_MS, takeoverMs / 2)
+    // If the reply was full, more messages may be available at once.
+    if (taken.length < capacity) this.#nextTakeAt = askedAt + Math.min(TAKE_INTERVAL_MS, takeoverMs / 2)
   }
 
-  #handOut(message: RedisMessage): void {
+  #deliver(message: RedisMessage): void {
     const { entryId } = message
-    // Handled already; a group that was made anew hands it out once more.
-    if (this.#isDeaf || this.#owed.has(entryId)) return
-    const former = this.#held.get(entryId)
-    if (former) this.#options.onLost([former])
-    this.#held.set(entryId, message)
+    // A group that was deleted and created again delivers handled messages once more.
+    if (this.#isDeliveryStopped || this.#ackRetries.has(entryId)) return
+    const former = this.#leased.get(entryId)
+    if (former) this.#options.onLeaseLost([former])
+    this.#leased.set(entryId, message)
     this.#options.onMessage(message)
   }
 
   async #recover(error: unknown): Promise<void> {
-    const { onProblem } = this.#options
-    onProblem(error)
-    this.#nextLookAt = 0
+    const { onError } = this.#options
+    onError(error)
+    this.#nextTakeAt = 0
     try {
-      // The stream was deleted, or another server has taken over.
-      if (this.#line && String(error).includes('NOGROUP')) {
-        await this.#ask(this.#line, this.#script(CREATE_GROUP, [DEAD_AFTER_MS]))
+      // The stream was deleted, or a replica without the group took over.
+      if (this.#reader && String(error).includes('NOGROUP')) {
+        await this.#callOn(this.#reader, this.#script(CREATE_GROUP, [DEAD_AFTER_MS]))
         return
       }
-    } catch (problem) {
-      onProblem(problem)
+    } catch (failure) {
+      onError(failure)
     }
-    this.#drop()
-    if (!this.#isPaused) await this.#sleep()
-    this.#waitMs = Math.min(LONGEST_WAIT_MS, this.#waitMs * 2)
+    this.#disconnect()
+    if (!this.#isDeliveryStopping) await this.#delay()
+    this.#delayMs = Math.min(MAX_DELAY_MS, this.#delayMs * 2)
   }
 
-  // ── connections and answers ──────────────────────────────────────────────────────────────────────────────
+  // ── connections and commands ─────────────────────────────────────────────────────────────────────────────
 
   async #connect(): Promise<Connection> {
-    const { duplicate, clock, patienceMs } = this.#options
-    const line = duplicate()
-    this.#line = line
+    const { duplicate, clock, commandTimeoutMs } = this.#options
+    const reader = duplicate()
+    this.#reader = reader
     this.#isConnecting = true
-    await within(clock, patienceMs, line.connect()).finally(() => {
+    await within(clock, commandTimeoutMs, reader.connect()).finally(() => {
       this.#isConnecting = false
     })
-    this.#lineId = await this.#ask(line, ['CLIENT', 'ID']).then(String, (error) => {
+    this.#readerId = await this.#callOn(reader, ['CLIENT', 'ID']).then(String, (error) => {
       if (codeOf(error) === undefined) throw error
       return ''
     })
-    return line
+    return reader
   }
 
-  #drop(): void {
-    this.#line?.destroy()
-    this.#line = null
-    this.#lineId = ''
+  #disconnect(): void {
+    this.#reader?.destroy()
+    this.#reader = null
+    this.#readerId = ''
   }
 
-  #ask(line: Connection, args: readonly Argument[], blockMs = 0): Promise<unknown> {
-    return within(this.#options.clock, blockMs + this.#options.patienceMs, line.call(args))
+  #callOn(reader: Connection, args: readonly Argument[], blockMs = 0): Promise<unknown> {
+    return within(this.#options.clock, blockMs + this.#options.commandTimeoutMs, reader.call(args))
   }
 
-  #answer(args: readonly Argument[]): Promise<unknown> {
-    const { calls, patienceMs } = this.#options
-    return calls.call(args, this.#isPaused ? Math.min(STOP_MS, patienceMs) : patienceMs)
+  #callOnClient(args: readonly Argument[]): Promise<unknown> {
+    const { calls, commandTimeoutMs } = this.#options
+    const timeoutMs = this.#isDeliveryStopping ? Math.min(STOP_MS, commandTimeoutMs) : commandTimeoutMs
+    return calls.call(args, timeoutMs)
   }
 
   #script(script: string, args: readonly Argument[]): Argument[] {
     return ['EVAL', script, '1', this.#options.stream, this.#options.group, ...args]
   }
 
-  // ── what it holds ────────────────────────────────────────────────────────────────────────────────────────
+  // ── leases ───────────────────────────────────────────────────────────────────────────────────────────────
 
-  #settle(messages: readonly IncomingMessage[]): readonly RedisMessage[] {
+  #isLeased(message: RedisMessage): boolean {
+    return this.#leased.get(message.entryId) === message
+  }
+
+  #untrack(messages: readonly IncomingMessage[]): readonly RedisMessage[] {
     const given = messages as readonly RedisMessage[]
     for (const message of given) {
-      if (this.#held.get(message.entryId) === message) this.#held.delete(message.entryId)
+      if (this.#isLeased(message)) this.#leased.delete(message.entryId)
     }
-    this.#wake()
+    this.#onCapacityFreed()
     return given
   }
 
-  #lose(messages: readonly RedisMessage[]): void {
+  #loseLeases(messages: readonly RedisMessage[]): void {
     if (messages.length === 0) return
-    this.#settle(messages)
-    this.#options.onLost(messages)
+    this.#untrack(messages)
+    this.#options.onLeaseLost(messages)
   }
 
-  /** Without a sign of life from here others take them soon: none may begin, whether this process hears of it or not. */
-  #watchLater(): void {
+  /**
+   * Reports leases as lost shortly before they expire. Other consumers take these messages even if this process is cut off
+   * from Redis, so their handlers must not start here.
+   */
+  #expireLeasesLater(): void {
     const { clock, takeoverMs } = this.#options
-    this.#watch = clock.setTimer(() => {
+    this.#leaseTimer = clock.setTimer(() => {
       const latest = clock.monotonic() - takeoverMs * 0.75
-      this.#lose([...this.#held.values()].filter(({ oursAt }) => oursAt <= latest))
-      this.#watchLater()
+      this.#loseLeases([...this.#leased.values()].filter(({ leasedAt }) => leasedAt <= latest))
+      this.#expireLeasesLater()
     }, takeoverMs / 8)
-    this.#watch.unref?.()
+    this.#leaseTimer.unref?.()
   }
 
-  #sleep(): Promise<void> {
+  #delay(): Promise<void> {
     return new Promise((resolve) => {
-      const timer = this.#options.clock.setTimer(resolve, this.#waitMs)
-      this.#hurry = () => {
+      const timer = this.#options.clock.setTimer(resolve, this.#delayMs)
+      this.#endDelay = () => {
         timer.cancel()
         resolve()
       }
     })
   }
 
-  #room(): Promise<void> {
+  #waitForCapacity(): Promise<void> {
     return new Promise((resolve) => {
-      this.#wake = resolve
+      this.#onCapacityFreed = resolve
     })
   }
 }
 
-/** Of the one stream that was asked for; RESP2 has a list of pairs there, RESP3 a map. Null when there is nothing new. */
-function entriesOf(answer: unknown): readonly (readonly [Buffer, Fields])[] {
-  if (!Array.isArray(answer) || answer.length === 0) return []
-  const [first, second] = answer
+/** Returns the entries of the only stream in the reply. RESP2 sends a list of pairs, RESP3 a map, and both null if empty. */
+function entriesOf(reply: unknown): readonly (readonly [Buffer, Fields])[] {
+  if (!Array.isArray(reply) || reply.length === 0) return []
+  const [first, second] = reply
   return Array.isArray(first) ? first[1] : second
 }

@@ -9,21 +9,21 @@ import type { BrokerBus } from '../../bus/broker-bus.js'
 import { EventEnvelope } from '../../core/envelope.js'
 import { InvalidSettingError } from '../../core/errors.js'
 import { silentLogger } from '../../observe/logger.js'
-import { isUnavailable } from './client.js'
+import { isUnavailable } from './errors.js'
 import { type RedisBusOptions, type RedisClient, redisBus } from './index.js'
 import { CREATE_GROUP, RELEASED } from './scripts.js'
 
 const given = await givenRedis()
 afterAll(() => given?.stop())
 
-/** So many a consumer takes that handles one at a time. */
+/** Number of messages that a consumer with a concurrency of 1 receives. */
 const HOLDS = 16
 const yes = () => true
 const no = () => false
 const event = (payload: unknown = { total: 42 }) =>
   EventEnvelope.create({ eventType: 'order.placed', payload })
 
-describe('settings and errors, without a server', () => {
+describe('redisBus without a server', () => {
   const client = { isOpen: true, isReady: true, sendCommand: () => {} } as unknown as RedisClient
 
   it.each<[string, object]>([
@@ -34,7 +34,7 @@ describe('settings and errors, without a server', () => {
     expect(() => redisBus(client, options)).toThrow(InvalidSettingError)
   })
 
-  it('refuses clusters, pools and what is no client', () => {
+  it('rejects clusters, pools and other values that are not a client', () => {
     const cluster = new Cluster([], { lazyConnect: true })
     const others = [cluster, createCluster({ rootNodes: [] }), createClientPool(), {}, null, undefined]
     for (const other of others) {
@@ -60,7 +60,7 @@ describe('settings and errors, without a server', () => {
     expect(isUnavailable(new Error(message))).toBe(true)
   })
 
-  it('takes nothing else for it', () => {
+  it('does not recognize other errors as an outage', () => {
     for (const other of [new Error('ERR unknown command'), new TypeError('bad argument'), 'closed', null]) {
       expect(isUnavailable(other)).toBe(false)
     }
@@ -114,7 +114,7 @@ describe.skipIf(!given).each(Object.entries(REDIS_CLIENTS))('Redis Streams with 
   const consumers = async () =>
     ((await redis.xinfo('CONSUMERS', stream, 'g')) as string[][]).map(([, n]) => n)
 
-  it('writes CloudEvents attributes as fields, as they are, and the payload alone as data', async () => {
+  it('writes CloudEvents attributes unchanged as fields, and the payload as the field data', async () => {
     const { bus } = await busOf({ source: '/shop' })
     const odd = 'ä "quoted" 100% 🎉'
     const sent = EventEnvelope.create({ eventType: 'a.b', aggregateId: odd, payload: [odd] })
@@ -137,20 +137,20 @@ describe.skipIf(!given).each(Object.entries(REDIS_CLIENTS))('Redis Streams with 
     expect(fields(second).get('data')).toEqual(Buffer.from([0, 255, 13, 10]))
   })
 
-  it('keeps about as many messages as it is told to', async () => {
+  it('trims the stream to approximately maxLength', async () => {
     const { bus } = await busOf({ maxLength: 100 })
     for (let n = 0; n < 5; n++) await bus.publishAll(Array.from({ length: 200 }, () => event()))
     expect(await redis.xlen(stream)).toBeLessThan(400)
   })
 
-  it('splits what is too large for one command, and keeps the order', async () => {
+  it('splits messages that are too large for one command, and keeps the order', async () => {
     const { bus } = await busOf()
     const events = Array.from({ length: 8 }, (_, n) => event({ n, text: 'x'.repeat(400_000) }))
     await bus.publishAll(events)
     expect(await sentIds()).toEqual(events.map(({ eventId }) => eventId))
   })
 
-  it('a server without memory, or a key that holds something else, is a broker that is not available', async () => {
+  it('reports an outage when the server has no memory or the key holds another type', async () => {
     const { bus } = await busOf()
     const refused = { code: 'NOT_CONFIRMED', errors: [{ code: 'BROKER_UNAVAILABLE' }] }
     await redis.set(stream, 'x')
@@ -171,7 +171,7 @@ describe.skipIf(!given).each(Object.entries(REDIS_CLIENTS))('Redis Streams with 
     expect(await redis.xlen(stream)).toBe(1)
   })
 
-  it('does not leave to the client what is published while that is not connected', async () => {
+  it('does not queue messages in the client while the client is not connected', async () => {
     const { bus, proxy, client } = await busOf({ confirmTimeoutMs: 1_000 })
     await bus.publish(event())
     proxy.refuse()
@@ -182,7 +182,7 @@ describe.skipIf(!given).each(Object.entries(REDIS_CLIENTS))('Redis Streams with 
     expect(await redis.xlen(stream)).toBe(1)
   })
 
-  it('goes on when the stream was deleted', async () => {
+  it('continues after the stream was deleted', async () => {
     const got: string[] = []
     const { bus } = await consumerOf((one) => got.push(one.eventId))
     await until(async () => (await bus.publish(event())) && got.length > 0)
@@ -191,7 +191,7 @@ describe.skipIf(!given).each(Object.entries(REDIS_CLIENTS))('Redis Streams with 
     await until(() => got.includes(id))
   })
 
-  it('asks again for what was on its way when the connection broke, and counts it once', async () => {
+  it('receives a message that a broken connection has lost, and counts one delivery', async () => {
     const got: string[] = []
     const running = gate()
     const { bus, proxy } = await consumerOf((one) => got.push(one.eventId) && running.opened)
@@ -207,7 +207,7 @@ describe.skipIf(!given).each(Object.entries(REDIS_CLIENTS))('Redis Streams with 
     await bus.stop()
   })
 
-  it('an acknowledgement that got lost is sent again, and the handler is not called again', async () => {
+  it('repeats a lost acknowledgement without calling the handler again', async () => {
     let calls = 0
     const running = gate()
     let warnings = 0
@@ -227,16 +227,16 @@ describe.skipIf(!given).each(Object.entries(REDIS_CLIENTS))('Redis Streams with 
     expect(calls).toBe(1)
   })
 
-  it('does not take back what another has taken, and begins nothing of it', async () => {
+  it('neither takes back nor starts messages that another consumer has taken', async () => {
     const got: string[] = []
     const running = gate()
     const handle = (one: EventEnvelope) => got.push(one.eventId) && running.opened
-    // Long enough that nothing is taken from the thief meanwhile.
+    // Long enough that no consumer takes the messages from the second consumer during the test.
     const { bus } = await consumerOf(handle, { concurrency: 1, takeoverMs: 6_000 })
     const ids = await bus.publishAll(Array.from({ length: HOLDS + 1 }, () => event()))
     await until(async () => (await pending()).length === HOLDS && got.length === 1)
     for (const [id] of await pending()) await redis.xclaim(stream, 'g', 'thief', 0, id, 'JUSTID')
-    // There is room for it only when the others are known to be gone.
+    // The consumer has capacity for this message only after it has noticed the lost leases.
     await until(async () => (await pending()).length === HOLDS + 1)
     running.open()
     await until(() => got.length > 1)
@@ -245,7 +245,7 @@ describe.skipIf(!given).each(Object.entries(REDIS_CLIENTS))('Redis Streams with 
     expect((await pending()).map(([, consumer]) => consumer)).toEqual(Array(HOLDS).fill('thief'))
   })
 
-  it('handles what was trimmed away while it held it', async () => {
+  it('handles leased messages that were trimmed from the stream', async () => {
     const got: string[] = []
     const running = gate()
     const handle = (one: EventEnvelope) => got.push(one.eventId) && running.opened
@@ -263,7 +263,7 @@ describe.skipIf(!given).each(Object.entries(REDIS_CLIENTS))('Redis Streams with 
     expect(got).toEqual(ids)
   })
 
-  it('an orderly stop gives back what it holds without counting it, and leaves no consumer and no connection', async () => {
+  it('releases messages at a stop without counting a delivery, and leaves no consumer and no connection', async () => {
     const running = gate()
     let calls = 0
     const { bus, proxy } = await consumerOf(() => ++calls && running.opened, {
@@ -282,7 +282,7 @@ describe.skipIf(!given).each(Object.entries(REDIS_CLIENTS))('Redis Streams with 
     running.open()
   })
 
-  it('begins nothing of what others may have by now, when it is cut off', async () => {
+  it('does not start messages that other consumers may have received while it was cut off', async () => {
     const got: string[] = []
     const running = gate()
     const handle = (one: EventEnvelope) => got.push(one.eventId) && running.opened
@@ -300,14 +300,14 @@ describe.skipIf(!given).each(Object.entries(REDIS_CLIENTS))('Redis Streams with 
     expect(got).toHaveLength(1)
   })
 
-  it('forgets dead consumers that have nothing, and no others', async () => {
+  it('deletes only dead consumers without messages', async () => {
     await redis.xgroup('CREATE', stream, 'g', '0', 'MKSTREAM')
     for (const name of ['aftercommit-dead', 'aftercommit-busy', 'somebody']) {
       await redis.xgroup('CREATECONSUMER', stream, 'g', name)
     }
     const { bus } = await consumerOf(() => {})
     await bus.stop()
-    // All of them were seen a moment ago.
+    // Redis has just seen all of these consumers.
     expect((await consumers()).sort()).toEqual(['aftercommit-busy', 'aftercommit-dead', 'somebody'])
     await bus.publish(event())
     await redis.xreadgroup('GROUP', 'g', 'aftercommit-busy', 'STREAMS', stream, '>')
@@ -315,7 +315,7 @@ describe.skipIf(!given).each(Object.entries(REDIS_CLIENTS))('Redis Streams with 
     expect((await consumers()).sort()).toEqual(['aftercommit-busy', 'somebody'])
   })
 
-  it('dead letters can be consumed as a stream of their own', async () => {
+  it('consumes the dead-letter stream like any other stream', async () => {
     const { bus } = await consumerOf(
       () => {
         throw new Error('no')
@@ -334,7 +334,7 @@ describe.skipIf(!given).each(Object.entries(REDIS_CLIENTS))('Redis Streams with 
 })
 
 describe.skipIf(!given)('ioredis with a keyPrefix', () => {
-  it('finds everything under the prefix', async () => {
+  it('uses the prefix for all keys', async () => {
     const redis = new Redis(given?.url ?? '', { keyPrefix: 'app:' })
     const stream = `test.${randomBytes(6).toString('hex')}`
     const bus = redisBus(redis, { stream, group: 'g', logger: silentLogger, retry: { maxAttempts: 1 } })

@@ -1,19 +1,20 @@
 import { bufferOf } from '../../bus/message.js'
-import type { Burial, IncomingMessage, OutgoingMessage } from '../../bus/transport.js'
+import type { DeadLetterReason, IncomingMessage, OutgoingMessage } from '../../bus.js'
 
 const PREFIX = 'ce-'
 const CONTENT_TYPE = 'content-type'
 const BODY = 'data'
 const DEAD = /^ce-dead(?:group|handlers|attempts|error)$/
-/** More arguments than this do not fit into one call of a script. */
-const MOST_FIELDS = 2_000
+/** Maximum number of fields that are copied to a dead letter. A Lua script cannot unpack many more values. */
+const MAX_FIELDS = 2_000
 
-/** Names and values by turns, as Redis wants and gives them. */
+/** Alternating names and values, as in commands and replies of Redis. */
 export type Fields = readonly (string | Buffer)[]
 
 /**
- * CloudEvents has no binding for Redis. This is its binary mode in the spelling of the HTTP binding: attributes as `ce-`
- * fields, `content-type`, and the payload alone in `data`; values as they are, since fields hold any bytes.
+ * Converts a message to the fields of a stream entry. CloudEvents has no binding for Redis, so this uses the names of the
+ * HTTP binding: attributes as `ce-` fields, `content-type`, and the payload in `data`. Values are not encoded, because
+ * fields can hold any bytes.
  */
 export function fieldsOf({ attributes, contentType, body }: OutgoingMessage): Fields {
   const fields: (string | Buffer)[] = []
@@ -26,14 +27,14 @@ const ARRAY_32 = 0xdd
 const TEXT_32 = 0xdb
 const HEAD_BYTES = 5
 
-/** What one message takes of all that are packed together. */
+/** Number of bytes that one message adds to a packed command. */
 export function packedBytes(fields: Fields): number {
   let bytes = HEAD_BYTES
   for (const field of fields) bytes += HEAD_BYTES + Buffer.byteLength(field)
   return bytes
 }
 
-/** MessagePack in its simplest forms. One long argument costs the clients far less than many short ones. */
+/** Packs messages as MessagePack. One long argument costs the clients far less time than many short arguments. */
 export function pack(messages: readonly Fields[], bytes: number): Buffer {
   const packed = Buffer.allocUnsafe(HEAD_BYTES + bytes)
   let at = 0
@@ -55,33 +56,36 @@ export function pack(messages: readonly Fields[], bytes: number): Buffer {
   return packed
 }
 
-/** What it was, whoever made it, and why it is there. */
-export function deadFieldsOf({ fields }: RedisMessage, { group, handlers, attempts, error }: Burial): Fields {
+/** Returns the original fields of a message, followed by the fields that describe why it was dead-lettered. */
+export function deadFieldsOf(
+  { fields }: RedisMessage,
+  { group, handlers, attempts, error }: DeadLetterReason,
+): Fields {
   const original: (string | Buffer)[] = []
-  for (let at = 0; at + 1 < fields.length && at < MOST_FIELDS; at += 2) {
-    // It may have been dead before.
+  for (let at = 0; at + 1 < fields.length && at < MAX_FIELDS; at += 2) {
+    // A message that was dead-lettered before has these fields already.
     if (!DEAD.test(String(fields[at]))) original.push(fields[at] as Buffer, fields[at + 1] as Buffer)
   }
-  const why = { group, handlers: handlers.join(','), attempts: String(attempts), error }
-  return [...original, ...Object.entries(why).flatMap(([name, value]) => [`${PREFIX}dead${name}`, value])]
+  const added = { group, handlers: handlers.join(','), attempts: String(attempts), error }
+  return [...original, ...Object.entries(added).flatMap(([name, value]) => [`${PREFIX}dead${name}`, value])]
 }
 
 export class RedisMessage implements IncomingMessage {
-  /** Of the entry in the stream. */
+  /** Id of the entry in the stream. */
   readonly entryId: string
   readonly fields: Fields
-  readonly deliveries: number
+  readonly deliveryCount: number
   readonly attributes: Readonly<Record<string, string>>
   readonly contentType: string
   readonly body: Uint8Array
-  /** By the process's own clock: at this moment it was this consumer's for sure. */
-  oursAt: number
+  /** Last time, by the clock of this process, at which this consumer certainly had the lease. */
+  leasedAt: number
 
-  constructor(entryId: string, fields: Fields, deliveries: number, oursAt: number) {
+  constructor(entryId: string, fields: Fields, deliveryCount: number, leasedAt: number) {
     this.entryId = entryId
     this.fields = fields
-    this.deliveries = deliveries
-    this.oursAt = oursAt
+    this.deliveryCount = deliveryCount
+    this.leasedAt = leasedAt
     const attributes: Record<string, string> = Object.create(null)
     let contentType = 'application/json'
     let body: Uint8Array = new Uint8Array()

@@ -13,7 +13,7 @@ afterAll(() => given?.stop())
 const event = (payload: unknown = { total: 42 }) =>
   EventEnvelope.create({ eventType: 'order.placed', payload })
 
-describe.skipIf(!given).each(Object.entries(REDIS_CLIENTS))('sending to Redis with %s', (_library, open) => {
+describe.skipIf(!given).each(Object.entries(REDIS_CLIENTS))('RedisSender with %s', (_library, open) => {
   const url = given?.url ?? ''
   let redis: Redis
   let stream: string
@@ -38,8 +38,8 @@ describe.skipIf(!given).each(Object.entries(REDIS_CLIENTS))('sending to Redis wi
   const sentIds = async () =>
     (await redis.xrange(stream, '-', '+')).map(([, fields]) => fields[fields.indexOf('ce-id') + 1])
 
-  /** The least that a server can be told. */
-  async function withLeastLimit(work: () => Promise<void>): Promise<void> {
+  /** Runs the work with the lowest size limit that Redis accepts. */
+  async function withLowestLimit(work: () => Promise<void>): Promise<void> {
     await redis.config('SET', 'proto-max-bulk-len', 1_048_576)
     try {
       await work()
@@ -56,17 +56,17 @@ describe.skipIf(!given).each(Object.entries(REDIS_CLIENTS))('sending to Redis wi
     const events = Array.from({ length: 40 }, () =>
       EventEnvelope.create({ eventType: 'a', payload: null, ...init }),
     )
-    await withLeastLimit(async () => {
+    await withLowestLimit(async () => {
       expect(await bus.send(events)).toEqual(events.map(() => null))
     })
     expect(await sentIds()).toEqual(events.map(({ eventId }) => eventId))
   })
 
-  it('what is too large for the server is refused alone, and costs no connection', async () => {
+  it('fails only a message that is too large for the server, and keeps the connection', async () => {
     const bus = busOf()
     const bulky = () => event(new Uint8Array(1_048_576))
     const events = [event(), bulky(), event(), event(), bulky()]
-    await withLeastLimit(async () => {
+    await withLowestLimit(async () => {
       const answers = await bus.send(events)
       expect(answers.map((answer) => answer === null)).toEqual([true, false, true, true, false])
       for (const refused of [answers[1], answers[4]]) {
@@ -77,8 +77,8 @@ describe.skipIf(!given).each(Object.entries(REDIS_CLIENTS))('sending to Redis wi
     expect(await sentIds()).toEqual([0, 2, 3].map((at) => events[at]?.eventId))
   })
 
-  it('sends in smaller parts what is refused as a whole, and blames only those that are refused alone', async () => {
-    // As a hosted Redis may do.
+  it('sends a refused command in smaller parts, and fails only messages that are refused separately', async () => {
+    // Hosted versions of Redis may refuse commands like this.
     const limit = (bytes: number) => {
       if (bytes > 5_000) throw new Error('ERR max request size exceeded')
     }
@@ -90,7 +90,7 @@ describe.skipIf(!given).each(Object.entries(REDIS_CLIENTS))('sending to Redis wi
     expect(await sentIds()).toEqual(events.filter((_, at) => !refused.includes(at)).map((e) => e.eventId))
   })
 
-  it('asks for every message when each is refused', async () => {
+  it('sends every message separately when each message is refused', async () => {
     const bus = busOf()
     const last = '18446744073709551615'
     await redis.xadd(stream, `${last}-${last}`, 'x', '')
@@ -99,7 +99,7 @@ describe.skipIf(!given).each(Object.entries(REDIS_CLIENTS))('sending to Redis wi
     expect(new Set(answers).size).toBe(3)
   })
 
-  it('tells what was confirmed when the rest takes too long', async () => {
+  it('returns the confirmations so far when the remaining messages take too long', async () => {
     let commands = 0
     const freezeSecond = () => {
       if (++commands === 2) proxy.freeze()
@@ -112,7 +112,7 @@ describe.skipIf(!given).each(Object.entries(REDIS_CLIENTS))('sending to Redis wi
   })
 })
 
-/** Looks at every command with messages before it goes; what it throws is the answer. */
+/** Calls a hook before every command with messages. An error of the hook replaces the reply. */
 function tapped(client: RedisClient, look: (bytes: number) => void): RedisClient {
   const tap =
     (send: (...args: unknown[]) => Promise<unknown>) =>

@@ -1,6 +1,6 @@
 import { optionsFromEnv } from '../../outbox/environment.js'
 import { createOutbox, type Outbox } from '../../outbox.js'
-import type { EventStore } from '../../store.js'
+import type { OutboxStore } from '../../store.js'
 import { defineCommand } from '../command.js'
 import { DATABASE_OPTIONS, openDatabase } from '../database.js'
 import { leave, reach, unlessAborted, whenAborted } from '../ending.js'
@@ -65,22 +65,23 @@ export const consume = defineCommand({
 
 interface Tally {
   done: number
-  /** Those whose last attempt has failed. */
+  /** Ids of the events whose last attempt failed. */
   readonly failing: Set<string>
 }
 
 /** Counts what was written, as it is written: nothing else knows what became of an event. */
-function tallyOf(store: EventStore): Tally {
+function tallyOf(store: OutboxStore): Tally {
   const tally = { done: 0, failing: new Set<string>() }
   const settle = store.settleIfLeased.bind(store)
   store.settleIfLeased = async (settlements, keepDone) => {
     const settled = await settle(settlements, keepDone)
-    for (const one of settlements) {
-      if (!settled.has(one.eventId) || one.outcome === 'release') continue
-      if (one.outcome === 'done') {
+    for (const settlement of settlements) {
+      if (!settled.has(settlement.eventId) || settlement.outcome === 'release') continue
+      if (settlement.outcome === 'done') {
         tally.done++
-        tally.failing.delete(one.eventId)
-      } else if (one.outcome === 'dead' || one.failures.length > 0) tally.failing.add(one.eventId)
+        tally.failing.delete(settlement.eventId)
+      } else if (settlement.outcome === 'dead' || settlement.failures.length > 0)
+        tally.failing.add(settlement.eventId)
     }
     return settled
   }

@@ -11,7 +11,8 @@ import { InterruptedError, UsageError } from '../errors.js'
 import type { Terminal } from '../terminal.js'
 import { safe } from '../text.js'
 import { hideUrlParts } from '../url-parts.js'
-import { counted, messageOf, reasonOf, wrap } from '../words.js'
+import { counted, messageOf, reasonOf } from '../words.js'
+import { wrap } from '../wrap.js'
 
 /** All checks of the database together; the one of NOTIFY waits for an answer. */
 const ANSWER_MS = 30_000
@@ -36,7 +37,7 @@ export const doctor = defineCommand({
 
 type Values = Parameters<typeof openDatabase>[0]
 
-/** What cannot be done ends the list as a problem: the checks before it are worth seeing. */
+/** Runs the checks of the database. A check that fails is the last finding, so that earlier findings are still printed. */
 async function aroundDatabase(values: Values, signal: AbortSignal): Promise<readonly Finding[]> {
   const findings: Finding[] = []
   let database: Database | undefined
@@ -80,7 +81,7 @@ function failure(check: string, error: unknown, values: Values): Finding {
     const [says = message, ...advice] = message.split(/(?<=\.) |: (?=npm install)/)
     return { check, level: 'problem', says, ...(advice.length > 0 ? { advice: advice.join(' ') } : {}) }
   }
-  // Its second sentence says what to do.
+  // The second sentence of the message says what to do.
   if (isA(error, AftercommitError) && error.message.includes('. '))
     return { check, ...refusal({ message: messageOf(error) }) }
   return {

@@ -1,4 +1,4 @@
-import type { EventRecord, EventStatusName, EventStore } from '../../store.js'
+import type { EventRecord, EventStatusName, OutboxStore } from '../../store.js'
 import { defineCommand } from '../command.js'
 import { DATABASE_OPTIONS } from '../database.js'
 import { UsageError } from '../errors.js'
@@ -6,14 +6,17 @@ import { eventJson, payloadKind, SHOW_PAYLOAD } from '../event-view.js'
 import { withDatabase } from '../session.js'
 import type { Terminal } from '../terminal.js'
 import { type Column, cut, duration, safe, table, widthOf } from '../text.js'
-import { wholeNumber } from '../values.js'
+import { integerOption } from '../values.js'
 
-/** Read together: few at first, then as many as their size allows, since each page may cost a look at the whole table. */
+/**
+ * Number of rows per query: few in the first query, then as many as `bytes` allows. Larger pages are cheaper, because every
+ * query may scan the whole table.
+ */
 const PAGE = { first: 100, least: 10, most: 10_000, bytes: 16 * 1_048_576 }
 const MOST = 100_000
-/** Of an error's text; `show` tells all of it. */
+/** Width of an error in terminal cells. `aftercommit show` prints the whole text. */
 const ERROR_CELLS = 200
-/** A narrower terminal has no room for them beside ids, which are never cut: they are there to be copied. */
+/** Least width of a terminal on which errors are shown. Ids are never cut, because users copy them. */
 const WIDE = 100
 
 const STATUSES: Readonly<Record<string, readonly (EventStatusName | undefined)[]>> = {
@@ -58,8 +61,8 @@ export const list = defineCommand({
     const wanted = {
       statuses,
       eventType: values.type,
-      limit: wholeNumber('limit', values.limit, 1, MOST),
-      afterSeq: wholeNumber('after', values.after, 0, Number.MAX_SAFE_INTEGER),
+      limit: integerOption('limit', values.limit, { min: 1, max: MOST }),
+      afterSeq: integerOption('after', values.after, {}),
     }
     return withDatabase(call, async ({ store, now }) => {
       if (values.json) await printArray(terminal, store, wanted, values['show-payload'])
@@ -70,7 +73,7 @@ export const list = defineCommand({
 })
 
 /** Page by page; one more than wanted, if there is one, so that the end is known. */
-async function* pagesOf(store: EventStore, wanted: Wanted): AsyncGenerator<readonly EventRecord[]> {
+async function* pagesOf(store: OutboxStore, wanted: Wanted): AsyncGenerator<readonly EventRecord[]> {
   const { statuses, eventType } = wanted
   let { afterSeq } = wanted
   let size = PAGE.first
@@ -97,7 +100,7 @@ function nextSize(page: readonly EventRecord[]): number {
 }
 
 /** Written as it is read, so that its length does not matter. */
-async function printArray(terminal: Terminal, store: EventStore, wanted: Wanted, showPayload: boolean) {
+async function printArray(terminal: Terminal, store: OutboxStore, wanted: Wanted, showPayload: boolean) {
   let left = wanted.limit
   for await (const page of pagesOf(store, wanted)) {
     for (const record of page.slice(0, left)) {
@@ -114,7 +117,7 @@ interface Look {
   readonly showPayload: boolean
 }
 
-async function printTable(terminal: Terminal, store: EventStore, wanted: Wanted, look: Look): Promise<void> {
+async function printTable(terminal: Terminal, store: OutboxStore, wanted: Wanted, look: Look): Promise<void> {
   const rows: Row[] = []
   for await (const page of pagesOf(store, wanted)) rows.push(...page.map((record) => rowOf(record, look)))
   if (rows.length === 0) return terminal.say('There are no such events.')
@@ -139,7 +142,7 @@ function roomFor(rows: readonly Row[], room: number): number {
   return Math.max(room, front.length - 'ID'.length + ids + '  …'.length)
 }
 
-/** What the table needs, without the payload. */
+/** Columns of the table, without the payload. */
 interface Row {
   readonly seq: number
   readonly status: EventStatusName

@@ -70,12 +70,12 @@ function allOf(dialect: Dialect, { schema, table }: Chosen): readonly Migration[
     : sqliteMigrations(sqliteNames({ table }))
 }
 
-/** Another process may have been faster: only what this one did is told. */
+/** Returns the migrations that this process applied. Another process may have applied the others at the same time. */
 async function applied(pending: readonly Migration[], run: () => Promise<readonly number[]>) {
   const versions = await run()
   return versions.map((version) => ({
     version,
-    name: pending.find((one) => one.version === version)?.name ?? '',
+    name: pending.find((migration) => migration.version === version)?.name ?? '',
   }))
 }
 

@@ -4,7 +4,7 @@ import { DATABASE_OPTIONS } from '../database.js'
 import { interruptedBy } from '../errors.js'
 import { withDatabase } from '../session.js'
 import { duration } from '../text.js'
-import { milliseconds } from '../values.js'
+import { durationOption } from '../values.js'
 
 const DAY_MS = 86_400_000
 const BATCH = 1_000
@@ -28,7 +28,7 @@ export const prune = defineCommand({
     const olderThanMs =
       values['older-than'] === undefined
         ? (optionsFromEnv().retention?.doneMs ?? 7 * DAY_MS)
-        : milliseconds('older-than', values['older-than'])
+        : durationOption('older-than', values['older-than'])
     return withDatabase(
       call,
       async ({ store }) => {

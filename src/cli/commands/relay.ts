@@ -7,6 +7,7 @@ import { leave, reach, whenAborted } from '../ending.js'
 import { UsageError } from '../errors.js'
 import { loggerFromEnv } from '../log.js'
 import { hideUrlParts } from '../url-parts.js'
+import { integerOption } from '../values.js'
 
 interface Values {
   readonly events: string
@@ -17,9 +18,7 @@ interface Values {
 
 /** Before anything is connected. */
 function checked(values: Values): { events: string[]; name: string; batchSize: number } {
-  const batchSize = Number(values['batch-size'])
-  if (!Number.isInteger(batchSize) || batchSize < 1 || batchSize > 1_000)
-    throw new UsageError('--batch-size must be a whole number from 1 to 1000.')
+  const batchSize = integerOption('batch-size', values['batch-size'], { min: 1, max: 1_000 })
   const events = values.events.split(',').map((type) => type.trim())
   if (events.some((type) => type === '') || new Set(events).size < events.length)
     throw new UsageError("--events must be types and patterns, each once: 'order.*,payment.received'.")

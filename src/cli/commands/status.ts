@@ -1,12 +1,12 @@
 import { defineCommand } from '../command.js'
 import { DATABASE_OPTIONS, openDatabase } from '../database.js'
 import { leave, unlessAborted } from '../ending.js'
-import { UsageError } from '../errors.js'
 import type { Look } from '../status/look.js'
 import { Observer } from '../status/observer.js'
 import { viewOf } from '../status/view.js'
 import { watchLive, watchPlain } from '../status/watch.js'
 import type { Terminal } from '../terminal.js'
+import { secondsOption } from '../values.js'
 
 export const status = defineCommand({
   summary: 'shows rates, lag, depth, dead letters, instances and their leases',
@@ -20,7 +20,7 @@ export const status = defineCommand({
     'Rates come from the counters of the instances, which they write with every heartbeat: twice the poll interval, so every 10 s by default. With --watch on a terminal it is a live view; elsewhere it prints a block of text every interval, or with --json a JSON line.',
   examples: ['aftercommit status --watch', 'aftercommit status --json | jq .pending'],
   run: async ({ values, terminal, signal }) => {
-    const intervalMs = millisecondsOf(values.interval)
+    const intervalMs = secondsOption('interval', values.interval, 0.1, 86_400)
     const observer = new Observer(() => openDatabase(values))
     const print = printerOf(terminal, values.json)
     const options = { observer, terminal, intervalMs, signal }
@@ -49,10 +49,4 @@ function printerOf(terminal: Terminal, json: boolean): (look: Look) => void {
 /** A file or a pipe is as wide as the text needs. */
 function widthOf(terminal: Terminal): number {
   return terminal.isInteractive ? terminal.width : Number.POSITIVE_INFINITY
-}
-
-function millisecondsOf(text: string): number {
-  const seconds = Number(text)
-  if (text.trim() !== '' && seconds >= 0.1 && seconds <= 86_400) return Math.round(seconds * 1_000)
-  throw new UsageError('--interval must be a number of seconds, from 0.1 to 86400.')
 }

@@ -3,10 +3,10 @@ import { createOutbox } from '../../outbox.js'
 import { defineCommand } from '../command.js'
 import { DATABASE_OPTIONS, openDatabase } from '../database.js'
 import { leave, reach, whenAborted } from '../ending.js'
-import { UsageError } from '../errors.js'
 import { type Close, HANDLERS_OPTION, registerHandlers } from '../handlers.js'
 import { loggerFromEnv } from '../log.js'
 import { hideUrlParts } from '../url-parts.js'
+import { integerOption } from '../values.js'
 
 export const work = defineCommand({
   summary: 'runs handlers, as a process of its own',
@@ -25,7 +25,9 @@ export const work = defineCommand({
   examples: ['aftercommit work --handlers src/handlers.js --concurrency 16'],
   run: async ({ values, signal }) => {
     const { dispatcher, ...options } = optionsFromEnv()
-    const concurrency = values.concurrency ? { concurrency: wholeOf(values.concurrency) } : {}
+    const concurrency = values.concurrency
+      ? { concurrency: integerOption('concurrency', values.concurrency, { min: 1 }) }
+      : {}
     const logger = loggerFromEnv()
     const database = await openDatabase(values)
     const { store } = database
@@ -59,9 +61,3 @@ export const work = defineCommand({
     return 0
   },
 })
-
-function wholeOf(text: string): number {
-  const value = Number(text)
-  if (/^\d+$/.test(text) && value >= 1 && Number.isSafeInteger(value)) return value
-  throw new UsageError('--concurrency must be a whole number, 1 or more.')
-}

@@ -1,8 +1,8 @@
-import type { EventStore, InstanceLeases, SeenInstance, TypeBacklog } from '../../store.js'
+import type { InstanceLeases, OutboxStore, SeenInstance, TypeBacklog } from '../../store.js'
 import { findUnhandled } from '../../unhandled.js'
 import type { RateMeter, Rates } from './rates.js'
 
-/** What the outbox looked like at a moment. Its JSON is what `status --json` prints. */
+/** State of the outbox at one moment. `status --json` prints it as JSON. */
 export interface Look {
   readonly at: Date
   /** The kind of database. */
@@ -41,11 +41,11 @@ export interface InstanceLook {
   readonly handles: readonly string[]
 }
 
-/** Both by the database's clock. */
+/** How long an instance is shown, and how long it counts as running, after its last heartbeat by the database's clock. */
 const SHOWN_MS = 3_600_000
 const RUNNING_MS = 60_000
 
-type Source = Pick<EventStore, 'name' | 'stats' | 'overview' | 'instances' | 'paused' | 'unhandled'>
+type Source = Pick<OutboxStore, 'name' | 'stats' | 'overview' | 'instances' | 'paused' | 'unhandled'>
 
 export async function lookAt(store: Source, meter: RateMeter): Promise<Look> {
   const [stats, overview, shown, recent, paused, unhandled] = await Promise.all([
@@ -59,10 +59,10 @@ export async function lookAt(store: Source, meter: RateMeter): Promise<Look> {
   const heard = new Set(recent.map(({ id }) => id))
   const leases = new Map(overview.leases.map(({ instance, count }) => [instance, count]))
   const present = shown.filter(({ stoppedAt }) => stoppedAt === null)
-  const instances = present.map((one): InstanceLook => {
-    const { id, host, pid, version, startedAt, lastSeenAt, counters } = one
+  const instances = present.map((instance): InstanceLook => {
+    const { id, host, pid, version, startedAt, lastSeenAt, counters } = instance
     const state = heard.has(id) ? 'running' : 'silent'
-    const handles = Object.keys(one.handlers)
+    const handles = Object.keys(instance.handlers)
     const about = { id, host, pid, version, state, startedAt, lastSeenAt, counters, handles } as const
     return { ...about, leases: leases.get(id) ?? 0 }
   })

@@ -14,24 +14,26 @@ interface Measured {
   readonly rates: Rates
 }
 
-/** Two heartbeats so close to each other say nothing. */
+/** Shortest time between two heartbeats from which a rate is computed. */
 const LEAST_MS = 100
 
 /**
- * How fast the running instances are, from their counters. These come with heartbeats, so the rate of an instance is that
- * between its last two ones, by the database's clock: looks in between change nothing, and no look shows a jump.
+ * Computes the rates of the running instances from their counters, which are updated by heartbeats. The rate of an instance is
+ * the rate between its last two heartbeats, by the database's clock, so it does not depend on how often it is measured.
  */
 export class RateMeter {
   #known = new Map<string, Measured>()
 
-  /** Null when nobody runs. */
+  /** Returns `null` if no instance runs. */
   measure(running: readonly SeenInstance[]): Rates | null {
-    this.#known = new Map(running.map((one) => [one.id, measured(one, this.#known.get(one.id))]))
+    this.#known = new Map(
+      running.map((instance) => [instance.id, measured(instance, this.#known.get(instance.id))]),
+    )
     if (running.length === 0) return null
     const all = [...this.#known.values()].map(({ rates }) => rates)
     return {
-      donePerSecond: all.reduce((sum, one) => sum + one.donePerSecond, 0),
-      failedPerSecond: all.reduce((sum, one) => sum + one.failedPerSecond, 0),
+      donePerSecond: all.reduce((sum, rate) => sum + rate.donePerSecond, 0),
+      failedPerSecond: all.reduce((sum, rate) => sum + rate.failedPerSecond, 0),
       basis: all.every(({ basis }) => basis === 'heartbeats') ? 'heartbeats' : 'start',
     }
   }

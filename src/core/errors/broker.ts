@@ -18,14 +18,14 @@ export class BrokerUnavailableError extends AftercommitError {
   }
 }
 
-/** Some of the events were not confirmed by the broker; it may have taken them. The others are published. */
+/** The broker did not confirm some of the events, but may have accepted them. All other events are published. */
 export class NotConfirmedError extends AftercommitError {
   static {
     nameErrors(NotConfirmedError, 'NotConfirmedError')
   }
 
   readonly eventIds: readonly string[]
-  /** What went wrong with each of them. */
+  /** The errors, in the order of `eventIds`. */
   readonly errors: readonly unknown[]
 
   constructor(broker: string, failed: readonly { readonly eventId: string; readonly error: unknown }[]) {
@@ -36,7 +36,7 @@ export class NotConfirmedError extends AftercommitError {
       `${broker} has not confirmed ${events}. See \`eventIds\`, and \`errors\` for the reasons.`,
       causedBy(first?.error),
     )
-    this.eventIds = Object.freeze(failed.map((one) => one.eventId))
-    this.errors = Object.freeze(failed.map((one) => one.error))
+    this.eventIds = Object.freeze(failed.map((failure) => failure.eventId))
+    this.errors = Object.freeze(failed.map((failure) => failure.error))
   }
 }

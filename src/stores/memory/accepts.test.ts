@@ -31,10 +31,10 @@ describe('compileFilter', () => {
 
   it('refuses what is excepted, whatever else it says', () => {
     const wide = { names: ['a', 'x\u001fa'], versions: [9, 9], prefixes: [''] }
-    const accepts = compileFilter({ ...wide, except: ['a', 'b.*'] })
+    const accepts = compileFilter({ ...wide, excludedTypes: ['a', 'b.*'] })
     expect(accepts(row('a', 1, 'x'))).toBe(false)
     expect(accepts(row('b.c'))).toBe(true)
-    expect(compileFilter({ ...wide, except: ['*'] })(row('c'))).toBe(false)
-    expect(compileFilter({ ...wide, except: [] })(row('a'))).toBe(true)
+    expect(compileFilter({ ...wide, excludedTypes: ['*'] })(row('c'))).toBe(false)
+    expect(compileFilter({ ...wide, excludedTypes: [] })(row('a'))).toBe(true)
   })
 })

@@ -1,4 +1,4 @@
-import { isAllPaused, type TypeFilter } from '../../store.js'
+import { excludesAll, type TypeFilter } from '../../store.js'
 
 /** What of a row decides whether an instance can take it. */
 export interface Routed {
@@ -19,8 +19,8 @@ export function compileFilter(filter: TypeFilter): (row: Routed) => boolean {
   for (const [index, name] of filter.names.entries()) {
     newest.set(name, Math.max(newest.get(name) ?? 0, filter.versions[index] ?? 0))
   }
-  if (isAllPaused(filter)) return () => false
-  const except = new Set(filter.except)
+  if (excludesAll(filter)) return () => false
+  const except = new Set(filter.excludedTypes)
   return (row) => {
     if (except.has(row.eventType)) return false
     const plain = newest.get(row.eventType)

@@ -72,7 +72,7 @@ export function claimUnroutable(
   now: number,
   request: UnroutableRequest,
 ): readonly ClaimedRow[] {
-  const isKnown = compileFilter({ ...request.known, except: [] })
+  const isKnown = compileFilter({ ...request.known, excludedTypes: [] })
   const canTake = (row: Row) =>
     !isKnown(row.event) &&
     row.createdAt <= now - request.olderThanMs &&

@@ -1,10 +1,10 @@
 import { backlogChecks, type Check, type LeaseTimes, LIMITS, runChecks, warning } from '../../diagnosis.js'
-import type { EventStore, Finding } from '../../store.js'
+import type { Finding, OutboxStore } from '../../store.js'
 import type { MemoryDatabase } from './database.js'
 import { isLeased, type Row } from './row.js'
 
 export function diagnose(
-  store: Pick<EventStore, 'overview' | 'instances' | 'paused' | 'unhandled'>,
+  store: Pick<OutboxStore, 'overview' | 'instances' | 'paused' | 'unhandled'>,
   database: MemoryDatabase,
   now: () => number,
 ): Promise<readonly Finding[]> {

@@ -1,7 +1,7 @@
 import { type Clock, systemClock } from '../../core/clock.js'
 import { AftercommitError } from '../../core/errors.js'
 import { isA } from '../../core/unknown.js'
-import type { EventStore, StoreEvents } from '../../store.js'
+import type { OutboxStore, StoreEvents } from '../../store.js'
 import { HostedClient } from '../../transaction.js'
 import { append, findPresent } from './append.js'
 import { claim, claimUnroutable } from './claim.js'
@@ -28,7 +28,7 @@ export interface MemoryStoreOptions {
   readonly onCall?: (method: string) => void | Promise<void>
 }
 
-export interface MemoryStore extends EventStore<MemoryClient> {
+export interface MemoryStore extends OutboxStore<MemoryClient> {
   /** A session of the caller's own, to begin and end transactions on. */
   connect(): MemoryClient
 }

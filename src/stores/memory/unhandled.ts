@@ -5,7 +5,7 @@ import { isPending } from './row.js'
 
 export function unhandled(database: MemoryDatabase, now: number, request: UnhandledRequest): UnhandledPage {
   const { known, olderThanMs, limit, after } = request
-  const isKnown = compileFilter({ ...known, except: [] })
+  const isKnown = compileFilter({ ...known, excludedTypes: [] })
   const eventTypes = new Set<string>()
   let read = 0
   for (const row of database.all.from(({ seq }) => seq > Number(after ?? 0))) {

@@ -16,7 +16,7 @@ const ALWAYS: Condition = { sql: 'true', params: [] }
  * lists can be accepted by a prefix. Never null.
  */
 export function accepts(filter: TypeFilter): Condition {
-  const excepted = filter.except ?? []
+  const excepted = filter.excludedTypes ?? []
   if (excepted.length === 0) return knows(filter)
   const rest = knows(filter)
   return {

@@ -1,6 +1,7 @@
 import {
   backlogChecks,
   type Check,
+  type CheckResult,
   clockCheck,
   type LeaseTimes,
   LIMITS,
@@ -9,10 +10,9 @@ import {
   problem,
   runChecks,
   some,
-  type Verdict,
   warning,
 } from '../../diagnosis.js'
-import type { EventStore, Finding } from '../../store.js'
+import type { Finding, OutboxStore } from '../../store.js'
 import type { Answer, Param, Query } from './driver.js'
 import { grantsOf } from './errors.js'
 import { longTransactionCheck } from './long-transactions.js'
@@ -28,7 +28,7 @@ const LONG_HISTORY = 1_000_000
 const EXACT_COLLATIONS = ['utf8mb4_0900_bin', 'utf8mb4_nopad_bin', 'utf8mb4_bin']
 
 export interface Subject {
-  readonly store: Pick<EventStore, 'overview' | 'instances' | 'paused' | 'unhandled' | 'pendingMigrations'>
+  readonly store: Pick<OutboxStore, 'overview' | 'instances' | 'paused' | 'unhandled' | 'pendingMigrations'>
   /** In a transaction of its own each. */
   readonly query: (sql: string, params?: readonly Param[]) => Promise<Answer>
   readonly names: Names
@@ -63,7 +63,7 @@ export async function diagnose(subject: Subject, limits: Limits = LIMITS): Promi
   return [...found, ...(await runChecks(rest, ping))]
 }
 
-async function connectionCheck(query: Query): Promise<Verdict> {
+async function connectionCheck(query: Query): Promise<CheckResult> {
   const version = await versionOf(query)
   const isMaria = isMariadb(version)
   const [major = 0, minor = 0] = version.split('.').map(Number.parseFloat)
@@ -106,7 +106,7 @@ function missingIn(engines: Map<string, string | null>): string[] {
   return [...engines].filter(([, engine]) => engine === null).map(([table]) => table)
 }
 
-async function schemaCheck(subject: Subject): Promise<Verdict> {
+async function schemaCheck(subject: Subject): Promise<CheckResult> {
   const { store, names, query } = subject
   const pending = await store.pendingMigrations()
   const all = migrationsFor(names)
@@ -142,7 +142,7 @@ async function schemaCheck(subject: Subject): Promise<Verdict> {
   )
 }
 
-async function rightsCheck({ query, names }: Subject): Promise<Verdict> {
+async function rightsCheck({ query, names }: Subject): Promise<CheckResult> {
   const missing = await missingRights(query, names, 'everything')
   if (missing.length === 0) return ok('The user has the rights of a worker.')
   const essential = await missingRights(query, names, 'handling')
@@ -155,7 +155,7 @@ async function rightsCheck({ query, names }: Subject): Promise<Verdict> {
       )
 }
 
-async function indexCheck({ query, names }: Subject): Promise<Verdict> {
+async function indexCheck({ query, names }: Subject): Promise<CheckResult> {
   const { rows } = await query(`show index from ${names.events}`)
   const isMaria = isMariadb(await versionOf(query))
   // The last word on an index: whether MariaDB ignores it, or whether MySQL sees it.
@@ -183,7 +183,7 @@ async function indexCheck({ query, names }: Subject): Promise<Verdict> {
   return problem(says.filter(Boolean).join(' '), advice.join(' '))
 }
 
-async function collationCheck({ query, names, database }: Subject): Promise<Verdict> {
+async function collationCheck({ query, names, database }: Subject): Promise<CheckResult> {
   const { rows } = await query(
     `select column_name, collation_name from information_schema.columns
       where ${inDatabase} and table_name = ? and column_name in ('event_id', 'event_type', 'ordering_key', 'locked_by')`,
@@ -204,7 +204,7 @@ async function variables(query: Query, ...names: string[]): Promise<Map<string, 
   return new Map(rows.map(([name, value]) => [String(name).toLowerCase(), String(value)]))
 }
 
-async function isolationCheck(query: Query): Promise<Verdict> {
+async function isolationCheck(query: Query): Promise<CheckResult> {
   // Older servers have the one name, newer ones the other.
   const [value = 'unknown'] = (await variables(query, 'tx_isolation', 'transaction_isolation')).values()
   const isolation = value.replace('-', ' ')
@@ -216,7 +216,7 @@ async function isolationCheck(query: Query): Promise<Verdict> {
   )
 }
 
-async function binaryLogCheck(query: Query): Promise<Verdict> {
+async function binaryLogCheck(query: Query): Promise<CheckResult> {
   const set = await variables(query, 'log_bin', 'binlog_format')
   if (set.get('log_bin') !== 'ON') return ok('The binary log is off.')
   const format = set.get('binlog_format') ?? 'ROW'
@@ -227,7 +227,7 @@ async function binaryLogCheck(query: Query): Promise<Verdict> {
   )
 }
 
-async function packetCheck(query: Query, names: Names | null): Promise<Verdict> {
+async function packetCheck(query: Query, names: Names | null): Promise<CheckResult> {
   const packet = Number((await variables(query, 'max_allowed_packet')).get('max_allowed_packet'))
   const sizes = names
     ? pendingSources(names).map((from) => `select max(payload_size) as size from ${from}`)
@@ -241,7 +241,7 @@ async function packetCheck(query: Query, names: Names | null): Promise<Verdict> 
   return packet < ENOUGH_BYTES ? warning(says, advice) : ok(says)
 }
 
-async function purgeCheck(query: Query): Promise<Verdict> {
+async function purgeCheck(query: Query): Promise<CheckResult> {
   const { rows } = await query(
     `select count from information_schema.innodb_metrics where name = 'trx_rseg_history_len'`,
   )
@@ -276,7 +276,7 @@ select coalesce(sum(locked_until < ${now}), 0),
   return { lost, lostForMs: Math.max(0, lostForMs), longestMs: Math.max(0, longestMs) }
 }
 
-async function poolSizeCheck({ query, maxConnections, needed }: Subject): Promise<Verdict> {
+async function poolSizeCheck({ query, maxConnections, needed }: Subject): Promise<CheckResult> {
   const size = Number.isFinite(maxConnections)
     ? `The pool has up to ${maxConnections} connections`
     : 'The pool has no limit'

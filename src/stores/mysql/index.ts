@@ -1,6 +1,6 @@
 import { InvalidSettingError } from '../../core/errors.js'
 import { readSettings } from '../../core/settings.js'
-import type { EventStore } from '../../store.js'
+import type { OutboxStore } from '../../store.js'
 import { type CoreConnection, type CorePool, connectionOf } from './driver.js'
 import { MysqlStore, type MysqlStoreOptions, type Source } from './store.js'
 
@@ -24,7 +24,7 @@ export type ClientOf<Pool> = Pool extends { getConnection(): Promise<infer Clien
 export function mysqlStore<Pool extends object>(
   pool: Pool,
   given: MysqlStoreOptions = {},
-): EventStore<ClientOf<Pool>> {
+): OutboxStore<ClientOf<Pool>> {
   const options = readSettings('mysqlStore()', given, ['database', 'table'])
   return new MysqlStore(sourceOf<ClientOf<Pool>>(pool), options)
 }

@@ -1,6 +1,6 @@
 import { duration } from '../../core/duration.js'
 import { quoteText } from '../../core/text.js'
-import { type Limits, ok, problem, type Verdict, warning } from '../../diagnosis.js'
+import { type CheckResult, type Limits, ok, problem, warning } from '../../diagnosis.js'
 import type { Query, Row } from './driver.js'
 
 /** InnoDB tells the time of the server's own zone, whatever the session's is. */
@@ -11,7 +11,7 @@ select t.trx_mysql_thread_id, p.user, p.command, ${AGE_MS}, t.trx_rows_locked
   from information_schema.innodb_trx t left join information_schema.processlist p on p.id = t.trx_mysql_thread_id
  where ${AGE_MS} > ? order by t.trx_started limit 20`
 
-export async function longTransactionCheck(query: Query, { transactionMs }: Limits): Promise<Verdict> {
+export async function longTransactionCheck(query: Query, { transactionMs }: Limits): Promise<CheckResult> {
   const { rows } = await query(open, [transactionMs.warning])
   const [worst, ...others] = rows
   if (!worst) return ok(`No transaction is older than ${duration(transactionMs.warning)}.`)

@@ -19,10 +19,10 @@ import type {
   Claim,
   ClaimRequest,
   EventFilter,
-  EventStore,
   InstanceRecord,
   Migration,
   OrderedClaimRequest,
+  OutboxStore,
   Settlement,
   StoreCapabilities,
   StoreEvents,
@@ -76,7 +76,7 @@ const ENOUGH_BYTES = 4_194_304
 const OWN_CONNECTIONS = 2
 
 /** MariaDB 10.6+ and MySQL 8. One file a concern; this one only puts them together. */
-export class MysqlStore<Client> implements EventStore<Client> {
+export class MysqlStore<Client> implements OutboxStore<Client> {
   readonly name = 'mysql'
   readonly capabilities: StoreCapabilities = {
     durable: true,

@@ -29,9 +29,9 @@ const BOUND = '\x1f'
 
 /** A paused type is a name of which no version is accepted; the first of equal names counts, before any prefix. */
 export function filterParams(filter: TypeFilter): Param[] {
-  if (!filter.except || filter.except.length === 0) return knownParams(filter)
+  if (!filter.excludedTypes || filter.excludedTypes.length === 0) return knownParams(filter)
   // What separates the names cannot be part of one.
-  const paused = filter.except.filter((type) => !type.includes(SEPARATOR))
+  const paused = filter.excludedTypes.filter((type) => !type.includes(SEPARATOR))
   return knownParams({
     names: [...paused, ...filter.names],
     versions: [...paused.map(() => -1), ...filter.versions],

@@ -3,6 +3,7 @@ import { isA } from '../../core/unknown.js'
 import {
   backlogChecks,
   type Check,
+  type CheckResult,
   clockCheck,
   type LeaseTimes,
   LIMITS,
@@ -14,10 +15,9 @@ import {
   runChecks,
   shown,
   some,
-  type Verdict,
   warning,
 } from '../../diagnosis.js'
-import type { EventStore, Finding } from '../../store.js'
+import type { Finding, OutboxStore } from '../../store.js'
 import { checkEncoding, checkMayMigrate, checkSchema, missingRights, rowSecurityOf } from './access.js'
 import { behindPooler } from './connections.js'
 import { answered, milliseconds, notify, type PostgresDriver, type Query, statement } from './driver.js'
@@ -33,7 +33,7 @@ const HEARD_WITHIN_MS = 5_000
 const PROBE = 'aftercommit_probe'
 
 export interface Subject {
-  readonly store: Pick<EventStore, 'overview' | 'instances' | 'paused' | 'unhandled' | 'pendingMigrations'>
+  readonly store: Pick<OutboxStore, 'overview' | 'instances' | 'paused' | 'unhandled' | 'pendingMigrations'>
   readonly driver: PostgresDriver<unknown>
   readonly names: Names
   /** As the settings have it. */
@@ -97,7 +97,7 @@ async function hasTables(query: Query, { events, instances, pauses }: Names): Pr
   return (await query(tables, [`${events} ${instances} ${pauses}`])).length === 0
 }
 
-async function connectionCheck(query: Query): Promise<Verdict> {
+async function connectionCheck(query: Query): Promise<CheckResult> {
   const [row = []] = await query(server, [])
   const says = `PostgreSQL ${row[1]}.`
   if (Number(row[2]) === 1) {
@@ -118,12 +118,12 @@ async function connectionCheck(query: Query): Promise<Verdict> {
   return ok(says)
 }
 
-async function encodingCheck(query: Query): Promise<Verdict> {
+async function encodingCheck(query: Query): Promise<CheckResult> {
   return (await refusedBy(checkEncoding(query))) ?? ok('UTF8, in the database and on the connections.')
 }
 
 /** Null when the check throws nothing. */
-function refusedBy(check: Promise<void>): Promise<Verdict | null> {
+function refusedBy(check: Promise<void>): Promise<CheckResult | null> {
   return check.then(
     () => null,
     (error) => {
@@ -133,11 +133,11 @@ function refusedBy(check: Promise<void>): Promise<Verdict | null> {
   )
 }
 
-async function migrationCheck(query: Query, names: Names): Promise<Verdict> {
+async function migrationCheck(query: Query, names: Names): Promise<CheckResult> {
   return (await refusedBy(checkMayMigrate(query, names))) ?? ok('The user may create the tables.')
 }
 
-async function rightsCheck(query: Query, names: Names): Promise<Verdict> {
+async function rightsCheck(query: Query, names: Names): Promise<CheckResult> {
   const missing = await missingRights(query, names, 'everything')
   if (missing.length === 0) return ok('The user has the rights of a worker.')
   const essential = await missingRights(query, names, 'handling')
@@ -150,7 +150,7 @@ async function rightsCheck(query: Query, names: Names): Promise<Verdict> {
       )
 }
 
-async function rowSecurityCheck(query: Query, names: Names): Promise<Verdict> {
+async function rowSecurityCheck(query: Query, names: Names): Promise<CheckResult> {
   const active = await rowSecurityOf(query, names, 'everything')
   if (active.length === 0) return ok('No policy hides rows from this user.')
   const refused = active.filter(({ isAllowed }) => !isAllowed).map(({ table }) => table)
@@ -162,7 +162,7 @@ async function rowSecurityCheck(query: Query, names: Names): Promise<Verdict> {
   )
 }
 
-async function schemaCheck(query: Query, { store, names }: Subject): Promise<Verdict> {
+async function schemaCheck(query: Query, { store, names }: Subject): Promise<CheckResult> {
   const pending = await store.pendingMigrations()
   const all = migrationsFor(names)
   const noSchema = pending.length === all.length ? await refusedBy(checkSchema(query, names)) : null
@@ -187,7 +187,7 @@ async function schemaCheck(query: Query, { store, names }: Subject): Promise<Ver
   )
 }
 
-async function indexCheck(query: Query, names: Names): Promise<Verdict> {
+async function indexCheck(query: Query, names: Names): Promise<CheckResult> {
   const rows = await query(present, [names.events])
   const broken = rows.filter(([, valid]) => Number(valid) === 0).map((row) => String(row[3]))
   const missing = indexesOf(names).filter(({ name }) => !rows.some((row) => row[0] === name.toLowerCase()))
@@ -244,7 +244,7 @@ async function poolerOf({ driver, taken }: Subject): Promise<Pooler> {
   }
 }
 
-function poolerCheck({ doorbell, prepare }: Subject, pooler: Pooler): Verdict {
+function poolerCheck({ doorbell, prepare }: Subject, pooler: Pooler): CheckResult {
   if (pooler === 'none') return ok('Sessions keep their server connection.')
   if (pooler === 'unknown') {
     return warning(
@@ -266,7 +266,7 @@ function poolerCheck({ doorbell, prepare }: Subject, pooler: Pooler): Verdict {
   )
 }
 
-async function notifyCheck({ driver, doorbell, taken }: Subject, pooler: Pooler): Promise<Verdict> {
+async function notifyCheck({ driver, doorbell, taken }: Subject, pooler: Pooler): Promise<CheckResult> {
   if (!doorbell) return ok('The doorbell is off by a setting: new events are found by polling.')
   if (pooler === 'transaction' || pooler === 'statement') {
     return warning(
@@ -312,7 +312,7 @@ async function heardAfterMs(driver: PostgresDriver<unknown>): Promise<number | n
   }
 }
 
-async function poolSizeCheck(query: Query, { driver, needed }: Subject): Promise<Verdict> {
+async function poolSizeCheck(query: Query, { driver, needed }: Subject): Promise<CheckResult> {
   if (!driver.pooled) return ok('One session for everybody.')
   const max = driver.maxConnections
   const size = Number.isFinite(max)

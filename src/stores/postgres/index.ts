@@ -1,6 +1,6 @@
 import { InvalidSettingError } from '../../core/errors.js'
 import { readSettings } from '../../core/settings.js'
-import type { EventStore } from '../../store.js'
+import type { OutboxStore } from '../../store.js'
 import type { PostgresDriver } from './driver.js'
 import { type PgClient, PgDriver, type PgPool } from './drivers/pg.js'
 import { type PGlite, type PGliteClient, PGliteDriver } from './drivers/pglite.js'
@@ -32,9 +32,9 @@ export type ClientOf<Source> = Source extends {
 export function postgresStore<Source extends object>(
   source: Source,
   given: PostgresStoreOptions = {},
-): EventStore<ClientOf<Source>> {
+): OutboxStore<ClientOf<Source>> {
   const options = readSettings('postgresStore()', given, ['schema', 'table', 'doorbell', 'prepare'])
-  return new PostgresStore(driverFor(source), options) as unknown as EventStore<ClientOf<Source>>
+  return new PostgresStore(driverFor(source), options) as unknown as OutboxStore<ClientOf<Source>>
 }
 
 function driverFor(source: object): PostgresDriver<never> {

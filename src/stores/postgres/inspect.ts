@@ -1,6 +1,6 @@
 import { eventRecord } from '../../event-record.js'
 import { type EventFilter, type EventRecord, EventStatus, type StoreStats } from '../../store.js'
-import { uncheckedRow } from './claim.js'
+import { uncheckedRow } from './claimed-row.js'
 import { eventColumns } from './columns.js'
 import { milliseconds, type Param, type Query, statement } from './driver.js'
 import type { Names } from './names.js'

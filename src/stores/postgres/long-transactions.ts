@@ -1,6 +1,6 @@
 import { duration } from '../../core/duration.js'
 import { quoteText } from '../../core/text.js'
-import { type Limits, ok, problem, shown, type Verdict, warning } from '../../diagnosis.js'
+import { type CheckResult, type Limits, ok, problem, shown, warning } from '../../diagnosis.js'
 import { milliseconds, type Query, type Row, statement } from './driver.js'
 
 /** Something that keeps vacuum from removing dead row versions, or may hold locks. */
@@ -39,7 +39,7 @@ const hidden = statement(`
 select count(*) from pg_stat_activity
  where datname = current_database() and query = '<insufficient privilege>'`)
 
-export async function longTransactionCheck(query: Query, { transactionMs }: Limits): Promise<Verdict> {
+export async function longTransactionCheck(query: Query, { transactionMs }: Limits): Promise<CheckResult> {
   const found = [
     ...(await query(sessions, [transactionMs.warning])).map(sessionHolder),
     ...(await query(prepared, [transactionMs.warning])).map(preparedHolder),

@@ -6,7 +6,7 @@ import {
   type OrderedClaimResult,
 } from '../../store.js'
 import { accepts, filterParams } from './accepts.js'
-import { claimedRow, SOLO } from './claim.js'
+import { claimedRow, SOLO } from './claimed-row.js'
 import { eventColumns, OUT, SIZED_COLUMNS, sizeOf, weightOf } from './columns.js'
 import { milliseconds, type Query, type Row, statement } from './driver.js'
 import type { Names } from './names.js'

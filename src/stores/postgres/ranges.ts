@@ -1,6 +1,6 @@
 import type { Claim, ClaimedRow, ClaimRequest, ClaimResult } from '../../store.js'
 import { accepts, filterParams } from './accepts.js'
-import { claimedRow } from './claim.js'
+import { claimedRow } from './claimed-row.js'
 import { eventColumns, sizeOf } from './columns.js'
 import { type Query, statement } from './driver.js'
 import type { Names } from './names.js'

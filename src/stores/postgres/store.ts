@@ -16,10 +16,10 @@ import type {
   Claim,
   ClaimRequest,
   EventFilter,
-  EventStore,
   InstanceRecord,
   Migration,
   OrderedClaimRequest,
+  OutboxStore,
   Ring,
   Settlement,
   StoreCapabilities,
@@ -68,7 +68,7 @@ const reserved = new WeakMap<object, number>()
 const EVERYTHING = 2_147_483_647
 
 /** PostgreSQL 14–18. One file a concern; this one only puts them together. */
-export class PostgresStore<Client> implements EventStore<Client> {
+export class PostgresStore<Client> implements OutboxStore<Client> {
   readonly name = 'postgres'
   readonly capabilities: StoreCapabilities
   readonly #driver: PostgresDriver<Client>

@@ -1,5 +1,5 @@
 import { duration } from '../../core/duration.js'
-import { ok, problem, shown, some, type Verdict, warning } from '../../diagnosis.js'
+import { type CheckResult, ok, problem, shown, some, warning } from '../../diagnosis.js'
 import { milliseconds, type Query, statement } from './driver.js'
 import type { Names } from './names.js'
 
@@ -26,7 +26,7 @@ select quote_ident(c.relname), pg_relation_size(c.oid) from pg_index i join pg_c
  where i.indrelid = to_regclass($1::text) and c.reltuples >= 0 and pg_relation_size(c.oid) > $2::float8
    and pg_relation_size(c.oid) > c.reltuples * $3::float8 order by 2 desc`)
 
-export async function vacuumCheck(query: Query, { events }: Names, limits = LIMITS): Promise<Verdict> {
+export async function vacuumCheck(query: Query, { events }: Names, limits = LIMITS): Promise<CheckResult> {
   const [row = []] = await query(table, [events])
   const [live = 0, dead = 0, bytes = 0] = row.slice(0, 3).map(Number)
   const last = row[3] === null ? 'never vacuumed' : `vacuumed ${duration(Math.max(0, Number(row[3])))} ago`

@@ -29,7 +29,7 @@ export const ACCEPTED = `iif(e.version + 0 > ${MAX_VERSION}, 0, e.version + 0) <
 /** A paused type is a name of which no version is accepted, before any prefix. */
 export function filterParams(filter: TypeFilter): Params {
   const newest = newestOf(filter)
-  for (const type of filter.except ?? []) newest.set(type, -1)
+  for (const type of filter.excludedTypes ?? []) newest.set(type, -1)
   return paramsOf(newest, filter.prefixes)
 }
 

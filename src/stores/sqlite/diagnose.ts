@@ -4,6 +4,7 @@ import { isA } from '../../core/unknown.js'
 import {
   backlogChecks,
   type Check,
+  type CheckResult,
   type LeaseTimes,
   LIMITS,
   type Limits,
@@ -12,10 +13,9 @@ import {
   refusal,
   runChecks,
   some,
-  type Verdict,
   warning,
 } from '../../diagnosis.js'
-import type { EventStore, Finding } from '../../store.js'
+import type { Finding, OutboxStore } from '../../store.js'
 import type { Connections } from './connections.js'
 import { type Connection, canLock, type SqliteDatabase } from './driver.js'
 import type { Names } from './names.js'
@@ -29,7 +29,7 @@ const LARGE_WAL = 64 * MEGABYTE
 const LOCK_WITHIN_MS = 1_000
 
 export interface Subject<Client extends SqliteDatabase> {
-  readonly store: Pick<EventStore, 'overview' | 'instances' | 'paused' | 'unhandled' | 'pendingMigrations'>
+  readonly store: Pick<OutboxStore, 'overview' | 'instances' | 'paused' | 'unhandled' | 'pendingMigrations'>
   readonly connections: Connections<Client>
   readonly names: Names
 }
@@ -63,7 +63,7 @@ const MODES = ['JOURNAL_MODE', 'LOCKING_MODE', 'STORE_BUSY']
 /** The finding when the settings of a connection keep the store from opening its own connections. */
 async function refusedModes<Client extends SqliteDatabase>(
   connections: Connections<Client>,
-): Promise<Verdict | null> {
+): Promise<CheckResult | null> {
   try {
     await connections.prepare()
     return null
@@ -81,7 +81,7 @@ function pragma(db: Connection, name: string): unknown {
   return Object.values(db.all(`PRAGMA ${name}`)[0] ?? {})[0]
 }
 
-function connectionCheck(db: Connection, file: string): Verdict {
+function connectionCheck(db: Connection, file: string): CheckResult {
   const version = db.all('select sqlite_version() as version')[0]?.version
   const says = `SQLite ${version}, ${fs.statSync(file).size} bytes.`
   try {
@@ -109,7 +109,7 @@ async function schemaCheck<Client extends SqliteDatabase>(
   pending: readonly { readonly version: number; readonly name: string }[],
   connections: Connections<Client>,
   names: Names,
-): Promise<Verdict> {
+): Promise<CheckResult> {
   const all = migrationsFor(names)
   if (pending.length === all.length)
     return problem(`The tables of ${names.events} are not there.`, 'Run: aftercommit migrate')
@@ -133,7 +133,7 @@ async function schemaCheck<Client extends SqliteDatabase>(
   )
 }
 
-function indexCheck(db: Connection, names: Names): Verdict {
+function indexCheck(db: Connection, names: Names): CheckResult {
   const indexes = Object.values(indexesOf(names)).map((name) => name.slice(1, -1))
   const missing = missingIn(db, indexes)
   if (missing.length === 0) return ok(`${indexes.length} indexes.`)
@@ -143,7 +143,7 @@ function indexCheck(db: Connection, names: Names): Verdict {
   )
 }
 
-function journalCheck(db: Connection): Verdict {
+function journalCheck(db: Connection): CheckResult {
   const mode = String(pragma(db, 'journal_mode'))
   if (mode === 'wal') return ok('Write-ahead log: readers do not wait for the writer.')
   return problem(
@@ -153,7 +153,7 @@ function journalCheck(db: Connection): Verdict {
 }
 
 /** A wait inside of SQLite would stop the whole process. */
-function timeoutCheck(db: Connection): Verdict {
+function timeoutCheck(db: Connection): CheckResult {
   const timeoutMs = Number(pragma(db, 'busy_timeout'))
   const says = `A lock is waited for by timers, up to ${PATIENCE_MS / 1_000} s`
   if (timeoutMs === 0) return ok(`${says}, and the process goes on meanwhile.`)
@@ -163,7 +163,7 @@ function timeoutCheck(db: Connection): Verdict {
   )
 }
 
-function integrityCheck(db: Connection, file: string): Verdict {
+function integrityCheck(db: Connection, file: string): CheckResult {
   const { size } = fs.statSync(file)
   if (size > SMALL_FILE) {
     return ok(
@@ -178,7 +178,7 @@ function integrityCheck(db: Connection, file: string): Verdict {
   )
 }
 
-function walCheck(file: string): Verdict {
+function walCheck(file: string): CheckResult {
   const size = fs.statSync(`${file}-wal`, { throwIfNoEntry: false })?.size ?? 0
   const says = `The write-ahead log has ${size} bytes.`
   if (size < LARGE_WAL) return ok(says)
@@ -189,7 +189,9 @@ function walCheck(file: string): Verdict {
 }
 
 /** The only sign of somebody else's transaction is that the lock cannot be had. */
-async function lockCheck<Client extends SqliteDatabase>(connections: Connections<Client>): Promise<Verdict> {
+async function lockCheck<Client extends SqliteDatabase>(
+  connections: Connections<Client>,
+): Promise<CheckResult> {
   const giveUpAt = performance.now() + LOCK_WITHIN_MS
   while (!(await connections.read(canLock))) {
     if (performance.now() > giveUpAt) {

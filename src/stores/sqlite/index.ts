@@ -1,6 +1,6 @@
 import { InvalidSettingError } from '../../core/errors.js'
 import { readSettings } from '../../core/settings.js'
-import type { EventStore } from '../../store.js'
+import type { OutboxStore } from '../../store.js'
 import type { SqliteDatabase } from './driver.js'
 import { SqliteStore, type SqliteStoreOptions } from './store.js'
 
@@ -14,7 +14,7 @@ export type { SqliteStoreOptions } from './store.js'
 export function sqliteStore<Client extends SqliteDatabase>(
   open: () => Client,
   given: SqliteStoreOptions = {},
-): EventStore<Client> {
+): OutboxStore<Client> {
   if (typeof open !== 'function') {
     throw new InvalidSettingError(
       'open',

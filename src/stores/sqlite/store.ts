@@ -15,10 +15,10 @@ import type {
   Claim,
   ClaimRequest,
   EventFilter,
-  EventStore,
   InstanceRecord,
   Migration,
   OrderedClaimRequest,
+  OutboxStore,
   Settlement,
   StoreCapabilities,
   UnhandledRequest,
@@ -51,7 +51,7 @@ export interface SqliteStoreOptions {
 }
 
 /** One writer at a time, whoever it is. One file a concern; this one only puts them together. */
-export class SqliteStore<Client extends SqliteDatabase> implements EventStore<Client> {
+export class SqliteStore<Client extends SqliteDatabase> implements OutboxStore<Client> {
   readonly name = 'sqlite'
   readonly capabilities: StoreCapabilities = {
     durable: true,

@@ -8,6 +8,6 @@ export function numbered(count: number, init: (number: number) => Partial<Envelo
   return Array.from({ length: count }, (_, number) => event({ payload: { number }, ...init(number) }))
 }
 
-export function numberOf(one: EventEnvelope): number {
-  return (one.payload as { number: number }).number
+export function numberOf({ payload }: EventEnvelope): number {
+  return (payload as { number: number }).number
 }

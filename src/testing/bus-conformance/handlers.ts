@@ -3,13 +3,13 @@ import { RetryAfter, Unrecoverable } from '../../core/errors.js'
 import { isA } from '../../core/unknown.js'
 import { HOSTILE_VALUES } from '../hostile-values.js'
 import { event } from './fixtures.js'
-import { group, hasCode, note } from './harness.js'
+import { group, hasCode, recordingHandler } from './harness.js'
 import type { Theme } from './suite.js'
 
 export const handlers: Theme = {
   name: 'handlers',
   define(test) {
-    test('all handlers of an event get it, in the order of registration', async (h) => {
+    test('calls all handlers of an event in the order of registration', async (h) => {
       const calls: string[] = []
       const bus = await h.bus({ group: group() })
       for (const name of ['one', 'two', 'three'])
@@ -20,8 +20,13 @@ export const handlers: Theme = {
       assert.deepEqual(calls, ['one', 'two', 'three'])
     })
 
-    test('types, lists of types and patterns say what a handler gets', async (h) => {
-      const [exact, several, below, all] = [note('exact'), note('several'), note('below'), note('all')]
+    test('delivers events by type, list of types and pattern', async (h) => {
+      const [exact, several, below, all] = [
+        recordingHandler('exact'),
+        recordingHandler('several'),
+        recordingHandler('below'),
+        recordingHandler('all'),
+      ]
       const bus = await h.bus({ group: group() })
       bus.subscribe('order.placed', exact)
       bus.subscribeAll(['order.placed', 'order.paid'], several)
@@ -30,16 +35,16 @@ export const handlers: Theme = {
       await bus.start?.()
       const types = ['order.placed', 'order.paid', 'order.line.added', 'orders', 'other']
       await bus.publishAll(types.map((eventType) => event({ eventType })))
-      await h.until('all have come', () => all.events.length === types.length)
-      const seen = (of: typeof all) => of.events.map((one) => one.eventType).sort()
-      await h.until('the others too', () => below.events.length === 3)
+      await h.until('all events have arrived', () => all.events.length === types.length)
+      const seen = (of: typeof all) => of.events.map(({ eventType }) => eventType).sort()
+      await h.until('the other handlers were called', () => below.events.length === 3)
       assert.deepEqual(seen(exact), ['order.placed'])
       assert.deepEqual(seen(several), ['order.paid', 'order.placed'])
       assert.deepEqual(seen(below), ['order.line.added', 'order.paid', 'order.placed'])
     })
 
     test(
-      'handlers that throw or return values that cannot be inspected cost neither a message nor the consumer',
+      'keeps consuming after handlers throw or return values that cannot be inspected',
       async (h) => {
         const makes = Object.values(HOSTILE_VALUES)
         const calls = new Map<string, number>()
@@ -62,7 +67,7 @@ export const handlers: Theme = {
           makes.map((_, at) => `${manner} ${at}`),
         )
         await bus.publishAll([...ids, 'last'].map((eventId) => event({ eventId })))
-        // Not at once, or not at all.
+        // These errors delay the next attempt or prevent it.
         const isLater = (value: unknown) => isA(value, RetryAfter) || isA(value, Unrecoverable)
         const isAgain = (id: string) => {
           const [manner, at] = id.split(' ')
@@ -76,43 +81,46 @@ export const handlers: Theme = {
       'groups',
     )
 
-    test('what nobody handles is passed over', async (h) => {
-      const got = note()
+    test('skips events without a handler', async (h) => {
+      const got = recordingHandler()
       const bus = await h.bus({ group: group() })
       bus.subscribe('order.placed', got)
       await bus.start?.()
       await bus.publishAll([event({ eventType: 'nobody.cares' }), event()])
-      await h.until('the other has come', () => got.events.length === 1)
+      await h.until('the other event has arrived', () => got.events.length === 1)
     })
 
     test(
-      'what a handler publishes continues the story',
+      'keeps the correlation id in events that a handler publishes',
       async (h) => {
-        const seen = note('second')
+        const seen = recordingHandler('second')
         const bus = await h.bus({ group: group() })
         bus.subscribe('first', { name: 'first', handle: () => bus.publish({ type: 'second' }) })
         bus.subscribe('second', seen)
         await bus.start?.()
-        const first = event({ eventType: 'first', metadata: { correlationId: 'story' } })
+        const first = event({ eventType: 'first', metadata: { correlationId: 'c-1' } })
         await bus.publish(first)
-        await h.until('the second has come', () => seen.events.length === 1)
-        assert.equal(seen.events[0]?.metadata.correlationId, 'story')
+        await h.until('the second event has arrived', () => seen.events.length === 1)
+        assert.equal(seen.events[0]?.metadata.correlationId, 'c-1')
         assert.equal(seen.events[0]?.metadata.causationId, first.eventId)
       },
       'groups',
     )
 
     test(
-      'of two handlers, one of which fails twice, the other is called once',
+      'does not call a succeeded handler again when another handler of the event is retried',
       async (h) => {
         let failures = 0
-        const steady = note('steady')
-        const shaky = note('shaky', () => {
+        const steady = recordingHandler('steady')
+        const shaky = recordingHandler('shaky', () => {
           if (failures++ < 2) throw new Error('not yet')
         })
         const bus = await h.consumer({ group: group() }, shaky, steady)
         await bus.publish(event())
-        await h.until('it has succeeded', () => shaky.events.length === 3 && steady.events.length > 0)
+        await h.until(
+          'the handler has succeeded',
+          () => shaky.events.length === 3 && steady.events.length > 0,
+        )
         assert.equal(steady.events.length, 1)
       },
       'groups',
@@ -122,24 +130,24 @@ export const handlers: Theme = {
       'refuses a second handler of the same name for one event, because the group keeps progress by name',
       async (h) => {
         const bus = await h.bus({ group: group() })
-        bus.subscribe('order.placed', note('same'))
+        bus.subscribe('order.placed', recordingHandler('same'))
         assert.throws(
-          () => bus.subscribe('order.placed', note('same')),
+          () => bus.subscribe('order.placed', recordingHandler('same')),
           (error) => hasCode(error, 'HANDLER_EXISTS'),
         )
         assert.throws(
-          () => bus.subscribe('order.*', note('same')),
+          () => bus.subscribe('order.*', recordingHandler('same')),
           (error) => hasCode(error, 'HANDLER_EXISTS'),
         )
       },
       'groups',
     )
 
-    test('patterns that are none are refused', async (h) => {
+    test('rejects invalid patterns', async (h) => {
       const bus = await h.bus({ group: group() })
       for (const pattern of ['order*', '*.placed', 'a.*.b', '**', '']) {
         assert.throws(
-          () => bus.subscribe(pattern, note()),
+          () => bus.subscribe(pattern, recordingHandler()),
           (error) => hasCode(error, 'INVALID_SETTING'),
           pattern,
         )
@@ -147,16 +155,16 @@ export const handlers: Theme = {
     })
 
     test(
-      'to subscribe takes a group, and comes before the start',
+      'rejects subscribe without a group and after start',
       async (h) => {
         const without = await h.bus()
         assert.throws(
-          () => without.subscribe('*', note()),
+          () => without.subscribe('*', recordingHandler()),
           (error) => hasCode(error, 'INVALID_SETTING'),
         )
-        const bus = await h.consumer({ group: group() }, note())
+        const bus = await h.consumer({ group: group() }, recordingHandler())
         assert.throws(
-          () => bus.subscribe('later', note('later')),
+          () => bus.subscribe('later', recordingHandler('later')),
           (error) => hasCode(error, 'INVALID_SETTING'),
         )
       },
@@ -164,7 +172,7 @@ export const handlers: Theme = {
     )
 
     test(
-      'what a broker cannot do is refused',
+      'rejects publish options that brokers do not support',
       async (h) => {
         const bus = await h.bus()
         for (const options of [

@@ -8,29 +8,29 @@ import type { Subject } from '../themes.js'
 import type { BusConformanceOptions, BusNeed, BusWorld, TestedBus } from './options.js'
 
 const POLL_MS = 5
-const PATIENCE_MS = 20_000
+const TIMEOUT_MS = 20_000
 
-/** A handler that notes what it gets, and does what it is told with it. */
-export interface Note {
+/** A handler that records its events before it calls a function of the test. */
+export interface RecordingHandler {
   readonly name: string
-  /** In the order in which the calls began. */
+  /** Events in the order in which the calls started. */
   readonly events: EventEnvelope[]
   handle(event: EventEnvelope): unknown
 }
 
-/** A world and the shorthand that the tests share. */
+/** A world, with methods that the tests share. */
 export class Harness implements Subject<BusNeed> {
   readonly world: BusWorld
   readonly #buses: TestedBus[] = []
-  readonly #patienceMs: number
+  readonly #timeoutMs: number
 
-  private constructor(world: BusWorld, patienceMs: number) {
+  private constructor(world: BusWorld, timeoutMs: number) {
     this.world = world
-    this.#patienceMs = patienceMs
+    this.#timeoutMs = timeoutMs
   }
 
   static async create(options: BusConformanceOptions): Promise<Harness> {
-    return new Harness(await options.createWorld(), options.patienceMs ?? PATIENCE_MS)
+    return new Harness(await options.createWorld(), options.timeoutMs ?? TIMEOUT_MS)
   }
 
   has(need: BusNeed): boolean {
@@ -42,7 +42,7 @@ export class Harness implements Subject<BusNeed> {
     await this.world.dispose()
   }
 
-  /** Not started. Failures are tried again at once. */
+  /** Creates a bus that is not started. It retries failed handlers after 1 ms. */
   async bus(options: BusOptions = {}): Promise<TestedBus> {
     const bus = await this.world.createBus({
       logger: silentLogger,
@@ -53,8 +53,8 @@ export class Harness implements Subject<BusNeed> {
     return bus
   }
 
-  /** Started, with these handlers for everything. */
-  async consumer(options: BusOptions, ...handlers: Note[]): Promise<TestedBus> {
+  /** Creates and starts a bus with handlers for all events. */
+  async consumer(options: BusOptions, ...handlers: RecordingHandler[]): Promise<TestedBus> {
     const bus = await this.bus(options)
     for (const handler of handlers) bus.subscribe('*', handler)
     await bus.start?.()
@@ -62,23 +62,23 @@ export class Harness implements Subject<BusNeed> {
   }
 
   async until(what: string, condition: () => boolean | Promise<boolean>): Promise<void> {
-    const giveUpAt = performance.now() + this.#patienceMs
+    const deadline = performance.now() + this.#timeoutMs
     while (!(await condition())) {
-      assert.ok(performance.now() < giveUpAt, `not within ${this.#patienceMs} ms: ${what}`)
+      assert.ok(performance.now() < deadline, `condition not met within ${this.#timeoutMs} ms: ${what}`)
       await new Promise((resolve) => setTimeout(resolve, POLL_MS))
     }
   }
 
-  /** Publishes until the broker has confirmed, as a relay does. */
+  /** Publishes again until the broker has confirmed all events, as a relay does. */
   async insist(bus: TestedBus, events: readonly EventEnvelope[]): Promise<void> {
-    const giveUpAt = performance.now() + this.#patienceMs
+    const deadline = performance.now() + this.#timeoutMs
     let left = events
     for (;;) {
       try {
         await bus.publishAll(left)
         return
       } catch (error) {
-        if (performance.now() > giveUpAt || !hasCode(error, 'NOT_CONFIRMED')) throw error
+        if (performance.now() > deadline || !hasCode(error, 'NOT_CONFIRMED')) throw error
         const unconfirmed = new Set((error as { eventIds: readonly string[] }).eventIds)
         left = left.filter((event) => unconfirmed.has(event.eventId))
       }
@@ -87,7 +87,10 @@ export class Harness implements Subject<BusNeed> {
   }
 }
 
-export function note(name = 'note', handle: (event: EventEnvelope) => unknown = () => {}): Note {
+export function recordingHandler(
+  name = 'note',
+  handle: (event: EventEnvelope) => unknown = () => {},
+): RecordingHandler {
   const events: EventEnvelope[] = []
   return {
     name,
@@ -111,7 +114,7 @@ export function hasCode(error: unknown, code: string): boolean {
   return error instanceof Error && 'code' in error && error.code === code
 }
 
-/** A promise and the function that fulfils it. */
+/** A promise and a function that resolves it. */
 export function signal(): { readonly given: Promise<void>; give(): void } {
   let give = () => {}
   const given = new Promise<void>((resolve) => {

@@ -9,7 +9,7 @@ import { roundTrip } from './round-trip.js'
 import { stopping } from './stopping.js'
 import { runTheme, type Theme } from './suite.js'
 
-export type { BuriedMessage, BusConformanceOptions, BusNeed, BusWorld, TestedBus } from './options.js'
+export type { BusConformanceOptions, BusNeed, BusWorld, DeadLetteredMessage, TestedBus } from './options.js'
 
 const THEMES: readonly Theme[] = [
   roundTrip,
@@ -23,8 +23,8 @@ const THEMES: readonly Theme[] = [
 ]
 
 /**
- * Registers the tests that every bus passes. What a bus cannot do its world leaves out, and the tests that need it are
- * skipped with a line that says so. It uses node:assert and none of the runner's own assertions.
+ * Registers the tests that every bus must pass. The suite skips tests that need a missing member of the world, and prints their
+ * titles. It uses node:assert instead of the assertions of the runner.
  *
  * @example
  * import { afterEach, beforeEach, describe, it } from 'vitest'

@@ -2,14 +2,14 @@ import type { BusOptions } from '../../bus/settings.js'
 import type { EventBus } from '../../bus.js'
 import type { SuiteOptions } from '../themes.js'
 
-/** A bus as the suite uses it: one without a broker has nothing to start or stop. */
+/** A bus under test. A bus without a broker has no start and stop. */
 export interface TestedBus extends EventBus {
   start?(): Promise<void>
   stop?(): Promise<void>
 }
 
-/** What lies at the dead-letter destination of a group, read by the means of the broker's own client. */
-export interface BuriedMessage {
+/** A message at the dead-letter destination of a group, read with the client of the broker. */
+export interface DeadLetteredMessage {
   readonly eventId: string | undefined
   readonly eventType: string | undefined
   readonly payload: string
@@ -20,57 +20,61 @@ export interface BuriedMessage {
 }
 
 /**
- * A broker with a destination (stream, exchange, topic) of this test's own. Made before each test and handed back at its
- * end; the broker itself may live longer, and must serve again after a test has killed it.
+ * A broker with a new destination (stream, exchange, topic) for one test. The suite creates a world before each test and
+ * disposes it afterwards. The broker may be shared between worlds, and must work again after a test has killed it.
  */
 export interface BusWorld {
-  /** Takes events of 1 MiB: raise the broker's limits where they are lower. A new bus on the destination, on a client and a connection of its own. The suite stops it; the world closes clients. */
+  /**
+   * Creates a bus on the destination, with its own client and connection. The suite stops the bus, and the world closes the
+   * client. The broker must accept events of 1 MiB, so raise a lower limit.
+   */
   createBus(options: BusOptions): Promise<TestedBus>
   dispose(): Promise<void>
 
-  /** Consumers of one group share the messages, different groups each get all. Absent in a bus without a broker. */
+  /** Present if the consumers of a group share the messages and each group receives all messages. Absent without a broker. */
   readonly groups?: true | undefined
-  /** Several consumers of a group work at the same time, and none of them only stands by. */
+  /** Present if several consumers of a group receive messages at the same time. */
   readonly shares?: true | undefined
-  /** The broker itself drops what it has had before, by the event's id. */
+  /** Present if the broker drops messages whose event id it has already stored. */
   readonly deduplicates?: true | undefined
-  /** The order within a key holds also when several consumers share a group. */
+  /** Present if the order per key holds across the consumers of a group. */
   readonly orderAcrossConsumers?: true | undefined
-  /** The broker counts how often it has handed a message out. */
+  /** Present if the broker counts the deliveries of a message. */
   readonly countsDeliveries?: true | undefined
 
-  readonly buried?: ((group: string) => Promise<readonly BuriedMessage[]>) | undefined
-  /** Puts a message there as somebody else might: with these CloudEvents attributes, or with none at all. */
+  /** Reads the dead letters of a group. */
+  readonly deadLetters?: ((group: string) => Promise<readonly DeadLetteredMessage[]>) | undefined
+  /** Sends a message of another producer, with the given CloudEvents attributes. */
   readonly publishForeign?:
     | ((body: string, attributes: Readonly<Record<string, string>>) => Promise<void>)
     | undefined
-  /** SIGKILL; resolves when the broker is dead. */
+  /** Kills the broker with SIGKILL. Resolves when its process has ended. */
   readonly kill?: (() => Promise<void>) | undefined
-  /** Starts it again, on the same port and data; resolves when it serves. */
+  /** Starts the killed broker again on the same port and data. Resolves when it accepts connections. */
   readonly restart?: (() => Promise<void>) | undefined
-  /** Resets the connections of all buses of this world once; their clients may connect again at once. */
+  /** Resets the connections of all buses of this world once. Their clients may connect again at once. */
   readonly cut?: (() => Promise<void>) | undefined
-  /** Whatever the buses of this world send is swallowed, and nothing comes back, until the returned function is called. */
+  /** Drops all data between the buses of this world and the broker until the returned function is called. */
   readonly freeze?: (() => Promise<() => Promise<void>>) | undefined
-  /** As if the process of this bus had been killed: its connections end without a goodbye, and it never comes back. */
+  /** Ends the connections of a bus for good and without an orderly close, like the death of its process. */
   readonly vanish?: ((bus: TestedBus) => Promise<void>) | undefined
 }
 
 export interface BusConformanceOptions extends SuiteOptions {
   /** Called before each test. */
   createWorld(): Promise<BusWorld>
-  /** How long to wait for what must happen sooner or later, before a test fails. Default 20,000. */
-  readonly patienceMs?: number | undefined
+  /** Time in milliseconds after which a test fails if an expected condition is not met. Default 20,000. */
+  readonly timeoutMs?: number | undefined
 }
 
-/** What a test may need of the world. Nothing else decides what is skipped. */
+/** Members of the world that a test may need. A test is skipped if a needed member is missing. */
 export type BusNeed =
   | 'groups'
   | 'shares'
   | 'deduplicates'
   | 'orderAcrossConsumers'
   | 'countsDeliveries'
-  | 'buried'
+  | 'deadLetters'
   | 'publishForeign'
   | 'kill'
   | 'cut'

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { fixedDelay } from '../../core/backoff.js'
 import type { EventEnvelope } from '../../core/envelope.js'
 import { numbered, numberOf } from './fixtures.js'
-import { group, type Harness, note, signal } from './harness.js'
+import { group, type Harness, recordingHandler, signal } from './harness.js'
 import type { Theme } from './suite.js'
 
 const KEYS = 20
@@ -10,10 +10,10 @@ const EVENTS = 500
 
 const keyed = () => numbered(EVENTS, (number) => ({ orderingKey: `key ${number % KEYS}` }))
 
-/** By when each number was first begun. */
+/** Asserts that the first calls for the events of each key were in order. */
 function inOrder(begun: readonly EventEnvelope[]): void {
   for (let key = 0; key < KEYS; key++) {
-    const of = begun.filter((one) => one.orderingKey === `key ${key}`).map(numberOf)
+    const of = begun.filter(({ orderingKey }) => orderingKey === `key ${key}`).map(numberOf)
     const firsts = of.filter((number, at) => of.indexOf(number) === at)
     assert.deepEqual(
       firsts,
@@ -29,7 +29,7 @@ async function consumed(h: Harness, consumers: number): Promise<void> {
   const running = new Set<string>()
   const failed = new Set<string>()
   let overlaps = 0
-  const got = note('work', async ({ orderingKey, eventId }) => {
+  const got = recordingHandler('work', async ({ orderingKey, eventId }) => {
     const key = String(orderingKey)
     if (running.has(key)) overlaps++
     running.add(key)
@@ -45,42 +45,46 @@ async function consumed(h: Harness, consumers: number): Promise<void> {
   const events = keyed()
   for (let from = 0; from < EVENTS; from += 100) await publisher.publishAll(events.slice(from, from + 100))
   await h.until(
-    'all have come',
+    'all events have arrived',
     () =>
       got.events.length >= EVENTS + failed.size &&
       failed.size > 0 &&
       running.size === 0 &&
-      new Set(got.events.map((one) => one.eventId)).size === EVENTS,
+      new Set(got.events.map(({ eventId }) => eventId)).size === EVENTS,
   )
   inOrder(got.events)
-  assert.equal(overlaps, 0, 'two of one key at the same time')
+  assert.equal(overlaps, 0, 'handlers of one key ran at the same time')
 }
 
 export const order: Theme = {
   name: 'order per key',
   define(test) {
-    test('one consumer handles each key in order, also over failures', (h) => consumed(h, 1), 'groups')
+    test('keeps the order of each key with one consumer when handlers fail', (h) => consumed(h, 1), 'groups')
 
-    test('several consumers of a group do so together', (h) => consumed(h, 3), 'orderAcrossConsumers')
+    test(
+      'keeps the order of each key across the consumers of a group when handlers fail',
+      (h) => consumed(h, 3),
+      'orderAcrossConsumers',
+    )
 
-    test('without a group: in the order in which they were published', async (h) => {
-      const got = note()
+    test('delivers events in the order in which they were published', async (h) => {
+      const got = recordingHandler()
       const bus = await h.consumer({ group: group(), concurrency: 1 }, got)
       const events = keyed()
       await bus.publishAll(events)
-      await h.until('all have come', () => got.events.length >= EVENTS)
+      await h.until('all events have arrived', () => got.events.length >= EVENTS)
       inOrder(got.events)
     })
 
     test(
-      'one that fails holds its key, and no other',
+      'delays only the events of its key when a message is retried',
       async (h) => {
         const ready = signal()
         let isReady = false
         void ready.given.then(() => {
           isReady = true
         })
-        const got = note('work', ({ orderingKey }) => {
+        const got = recordingHandler('work', ({ orderingKey }) => {
           if (orderingKey === 'stuck' && !isReady) throw new Error('not yet')
         })
         const bus = await h.consumer(
@@ -92,15 +96,15 @@ export const order: Theme = {
         }))
         await bus.publishAll(events)
         const numbersOf = (key: string) => [
-          ...new Set(got.events.filter((one) => one.orderingKey === key).map(numberOf)),
+          ...new Set(got.events.filter(({ orderingKey }) => orderingKey === key).map(numberOf)),
         ]
         await h.until(
-          'the others are through',
+          'the other keys are done',
           () => numbersOf('free 1').length === 10 && numbersOf('free 2').length === 10,
         )
         assert.deepEqual(numbersOf('stuck'), [0])
         ready.give()
-        await h.until('the key goes on', () => numbersOf('stuck').length === 10)
+        await h.until('the key continues', () => numbersOf('stuck').length === 10)
         assert.deepEqual(numbersOf('stuck'), [0, 3, 6, 9, 12, 15, 18, 21, 24, 27])
       },
       'groups',

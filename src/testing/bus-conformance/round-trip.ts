@@ -4,24 +4,27 @@ import { defineEvent } from '../../core/define-event.js'
 import { EventEnvelope } from '../../core/envelope.js'
 import { EVERY_FIELD, ODD_PAYLOADS, ODD_TIMES } from '../odd-values.js'
 import { event } from './fixtures.js'
-import { group, type Harness, note } from './harness.js'
+import { group, type Harness, idsOf, recordingHandler } from './harness.js'
 import type { Theme } from './suite.js'
 
 async function comeBackEqual(h: Harness, sent: readonly EventEnvelope[]): Promise<void> {
-  const got = note()
+  const got = recordingHandler()
   const bus = await h.consumer({ group: group() }, got)
   await bus.publishAll(sent)
-  await h.until('all have come', () => new Set(got.events.map((one) => one.eventId)).size === sent.length)
-  for (const one of sent) {
-    const back = got.events.find((other) => other.eventId === one.eventId)
+  await h.until(
+    'all events have arrived',
+    () => new Set(got.events.map(({ eventId }) => eventId)).size === sent.length,
+  )
+  for (const original of sent) {
+    const back = got.events.find((candidate) => candidate.eventId === original.eventId)
     assert.ok(back)
-    assert.deepStrictEqual(back.toJSON(), one.toJSON())
-    assert.equal(back.payloadText, one.payloadText)
-    assert.equal(back.payloadSize, one.payloadSize)
+    assert.deepStrictEqual(back.toJSON(), original.toJSON())
+    assert.equal(back.payloadText, original.payloadText)
+    assert.equal(back.payloadSize, original.payloadSize)
   }
 }
 
-/** An event as a writer of plain SQL could have stored it. */
+/** An event that a program has stored with plain SQL. */
 function stored(fields: object): EventEnvelope {
   const { eventId, eventType, aggregateType, version, occurredAtMs, payloadText, payloadSize } = event()
   return EventEnvelope.fromStored({
@@ -41,13 +44,13 @@ function stored(fields: object): EventEnvelope {
 export const roundTrip: Theme = {
   name: 'round trip',
   define(test) {
-    test('every field of the envelope comes back, and absent ones stay absent', (h) =>
+    test('preserves every field of the envelope, and leaves absent fields absent', (h) =>
       comeBackEqual(h, [event(EVERY_FIELD), event()]))
 
     test(
-      'an event that cannot be converted to a message fails alone',
+      'fails only the event that cannot be converted to a message',
       async (h) => {
-        const got = note()
+        const got = recordingHandler()
         const bus = await h.consumer({ group: group() }, got)
         const { send } = bus as Partial<ConfirmingPublisher>
         const bad = [{ metadata: { userId: 5 } }, { occurredAtMs: Number.NaN }, { tenantId: {} }].map(stored)
@@ -56,24 +59,24 @@ export const roundTrip: Theme = {
           answers?.map((answer) => (answer === null ? null : (answer as { code?: unknown }).code)),
           [null, 'INVALID_EVENT', 'INVALID_EVENT', 'INVALID_EVENT', null],
         )
-        await h.until('the others have come', () => got.events.length === 2)
+        await h.until('the other events have arrived', () => got.events.length === 2)
       },
       'groups',
     )
 
-    test('odd payloads come back', (h) =>
+    test('preserves unusual payloads', (h) =>
       comeBackEqual(
         h,
         Object.values(ODD_PAYLOADS).map((payload) => event({ payload })),
       ))
 
-    test('odd times come back', (h) =>
+    test('preserves unusual times', (h) =>
       comeBackEqual(
         h,
         ODD_TIMES.map((time) => event({ occurredAt: new Date(time) })),
       ))
 
-    test('odd ids come back, and are different events', (h) =>
+    test('preserves unusual ids, and treats them as different events', (h) =>
       comeBackEqual(
         h,
         ["a'b", 'A', 'a', 'é', 'e\u0301', '%', '50%25', '"q"', '\\', 'x.y.>'].map((eventId) =>
@@ -81,7 +84,7 @@ export const roundTrip: Theme = {
         ),
       ))
 
-    test('odd event types come back', (h) =>
+    test('preserves unusual event types', (h) =>
       comeBackEqual(
         h,
         [
@@ -99,7 +102,7 @@ export const roundTrip: Theme = {
         ].map((eventType) => event({ eventType })),
       ))
 
-    test('a definition decodes what was published by its name', async (h) => {
+    test('decodes events that were published by name with the subscribed definition', async (h) => {
       const Placed = defineEvent<{ total: number }>('order.placed')
       const totals: number[] = []
       const bus = await h.bus({ group: group() })
@@ -108,46 +111,46 @@ export const roundTrip: Theme = {
       const id = await bus.publish(Placed({ total: 7 }))
       await bus.publish({ type: 'order.placed', payload: { total: 8 } })
       assert.equal(typeof id, 'string')
-      await h.until('both have come', () => totals.length === 2)
+      await h.until('both events have arrived', () => totals.length === 2)
       assert.deepEqual(totals.sort(), [7, 8])
     })
 
-    test('a publish of none is fine', async (h) => {
+    test('accepts an empty list of events', async (h) => {
       assert.deepEqual(await (await h.bus()).publishAll([]), [])
     })
 
-    test('of events of which one is not acceptable none is published', async (h) => {
-      const got = note()
+    test('publishes no event of a list with an invalid event', async (h) => {
+      const got = recordingHandler()
       const bus = await h.consumer({ group: group() }, got)
       await assert.rejects(bus.publishAll([event(), { type: '' }]))
       const last = await bus.publish(event())
-      await h.until('the last one has come', () => got.events.some((one) => one.eventId === last))
+      await h.until('the last event has arrived', () => idsOf(got.events).includes(last))
       assert.equal(got.events.length, 1)
     })
 
     test(
-      'what comes twice is taken once by a broker that can tell',
+      'delivers a repeated event once if the broker drops duplicates',
       async (h) => {
-        const got = note()
+        const got = recordingHandler()
         const bus = await h.consumer({ group: group() }, got)
         const twice = event()
         await bus.publishAll([twice, twice])
         await bus.publish(twice)
         const last = await bus.publish(event())
-        await h.until('the last one has come', () => got.events.some((one) => one.eventId === last))
-        assert.equal(got.events.filter((one) => one.eventId === twice.eventId).length, 1)
+        await h.until('the last event has arrived', () => idsOf(got.events).includes(last))
+        assert.equal(got.events.filter(({ eventId }) => eventId === twice.eventId).length, 1)
       },
       'deduplicates',
     )
 
-    test('thousands at once arrive', async (h) => {
-      const got = note()
+    test('delivers thousands of events of one publish', async (h) => {
+      const got = recordingHandler()
       const bus = await h.consumer({ group: group() }, got)
       const events = Array.from({ length: 2_500 }, () => event())
       await bus.publishAll(events)
       await h.until(
-        'all have come',
-        () => new Set(got.events.map((one) => one.eventId)).size === events.length,
+        'all events have arrived',
+        () => new Set(got.events.map(({ eventId }) => eventId)).size === events.length,
       )
     })
   },

@@ -7,7 +7,7 @@ export interface Theme {
   define(test: Define<Harness, BusNeed>): void
 }
 
-/** Gives each test a world of its own. */
+/** Creates a new world for each test. */
 export function runTheme(theme: Theme, options: BusConformanceOptions): void {
   run<Harness, BusNeed>(theme, options, () => Harness.create(options))
 }

@@ -8,9 +8,9 @@ export const append: Theme = {
   define(test) {
     test('tells the seq of each row, rising in the order given', async (h) => {
       const events = [event(), event(), event()]
-      const { seqs, duplicates } = await h.append(events.map((one) => ({ event: one })))
-      assert.deepEqual([...seqs.keys()].sort(), events.map((one) => one.eventId).sort())
-      const inOrder = events.map((one) => seqs.get(one.eventId) ?? 0)
+      const { seqs, duplicates } = await h.append(events.map((envelope) => ({ event: envelope })))
+      assert.deepEqual([...seqs.keys()].sort(), events.map((envelope) => envelope.eventId).sort())
+      const inOrder = events.map((envelope) => seqs.get(envelope.eventId) ?? 0)
       assert.deepEqual(
         inOrder,
         [...inOrder].sort((a, b) => a - b),
@@ -20,7 +20,7 @@ export const append: Theme = {
       const records = await h.store.list({})
       assert.deepEqual(
         records.map((record) => [record.eventId, record.seq]),
-        events.map((one) => [one.eventId, seqs.get(one.eventId)]),
+        events.map((envelope) => [envelope.eventId, seqs.get(envelope.eventId)]),
       )
     })
 
@@ -75,11 +75,11 @@ export const append: Theme = {
 
     for (const onDuplicate of ['error', 'ignore'] as const) {
       test(`sees an id twice in one batch (${onDuplicate})`, async (h) => {
-        const one = event()
+        const first = event()
         const other = event()
-        const result = await h.append([{ event: one }, { event: other }, { event: one }], { onDuplicate })
-        assert.deepEqual(result.duplicates, [one.eventId])
-        const written = onDuplicate === 'error' ? [] : [one.eventId, other.eventId]
+        const result = await h.append([{ event: first }, { event: other }, { event: first }], { onDuplicate })
+        assert.deepEqual(result.duplicates, [first.eventId])
+        const written = onDuplicate === 'error' ? [] : [first.eventId, other.eventId]
         assert.deepEqual([...result.seqs.keys()].sort(), written.sort())
         assert.equal((await h.store.list({})).length, written.length)
       })
@@ -102,7 +102,9 @@ export const append: Theme = {
       const [doneId] = await h.appendFree(1)
       const [row] = await h.claim()
       await h.settle([{ eventId: row?.eventId ?? '', token: row?.token ?? '', outcome: 'done' }])
-      const again = [event({ eventId: id }), event({ eventId: doneId })].map((one) => ({ event: one }))
+      const again = [event({ eventId: id }), event({ eventId: doneId })].map((envelope) => ({
+        event: envelope,
+      }))
       const result = await h.append(again, { onDuplicate: 'ignore' })
       assert.deepEqual([...result.duplicates].sort(), [id, doneId].sort())
       assert.equal(result.seqs.size, 0)
@@ -112,26 +114,26 @@ export const append: Theme = {
       test(
         `of two transactions with one id the second is the duplicate only if the first ${first}`,
         async (h) => {
-          const one = event()
+          const envelope = event()
           const secondBegins = gate()
           const isWritten = gate()
           const stop = new Error('roll back')
           const firstEnds = h.store.transaction(async ({ client }) => {
-            await h.appendIn(client, [{ event: one }])
+            await h.appendIn(client, [{ event: envelope }])
             isWritten.open()
             await secondBegins.opened
             if (first === 'rolls back') throw stop
           })
           await isWritten.opened
           const second = h.store.transaction(({ client }) => {
-            const result = h.appendIn(client, [{ event: one }])
+            const result = h.appendIn(client, [{ event: envelope }])
             secondBegins.open()
             return result
           })
           if (first === 'commits') await firstEnds
           else await assert.rejects(firstEnds, stop)
           const { duplicates } = await second
-          assert.deepEqual(duplicates, first === 'commits' ? [one.eventId] : [])
+          assert.deepEqual(duplicates, first === 'commits' ? [envelope.eventId] : [])
           assert.equal((await h.store.list({})).length, 1)
         },
         'concurrentTransactions',

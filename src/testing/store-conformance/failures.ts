@@ -31,7 +31,7 @@ export const failures: Theme = {
       }
       const record = await h.record(eventId)
       assert.deepEqual(
-        record.failures.map((one) => one.message),
+        record.failures.map(({ message }) => message),
         Array.from({ length: 10 }, (_, index) => `attempt ${index + 3}`),
       )
       assert.equal(record.attempts, 12)
@@ -51,10 +51,10 @@ export const failures: Theme = {
       const row = await h.claimOne()
       const many = Array.from({ length: 25 }, (_, index) => failure(`call ${index}`))
       await h.settle([retry(row, { failures: many })])
-      const messages = (await h.record(row.eventId)).failures.map((one) => one.message)
+      const messages = (await h.record(row.eventId)).failures.map(({ message }) => message)
       assert.deepEqual(
         messages,
-        many.slice(-10).map((one) => one.message),
+        many.slice(-10).map(({ message }) => message),
       )
     })
 

@@ -118,9 +118,9 @@ export const filters: Theme = {
       test(title, async (h) => {
         const wanted = yes.map((init) => event(init))
         const others = no.map((init) => event(init))
-        await h.append([...others, ...wanted].map((one) => ({ event: one })))
+        await h.append([...others, ...wanted].map((envelope) => ({ event: envelope })))
         const claimed = await h.claimIds({ accept })
-        assert.deepEqual([...claimed].sort(), wanted.map((one) => one.eventId).sort())
+        assert.deepEqual([...claimed].sort(), wanted.map((envelope) => envelope.eventId).sort())
       })
     }
 

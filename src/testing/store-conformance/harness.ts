@@ -7,9 +7,9 @@ import type {
   ClaimRequest,
   ClaimResult,
   EventRecord,
-  EventStore,
   OrderedClaimRequest,
   OrderedClaimResult,
+  OutboxStore,
   Ring,
   Settlement,
 } from '../../store.js'
@@ -22,7 +22,7 @@ const SENTINEL = 'conformance.sentinel'
 
 /** One store under test and the shorthand that the suites share. Settings that a test does not name are harmless. */
 export class Harness<Client> {
-  readonly store: EventStore<Client>
+  readonly store: OutboxStore<Client>
   readonly rings: Ring[] = []
   readonly #subject: StoreUnderTest<Client>
   readonly #options: StoreConformanceOptions<Client>
@@ -90,8 +90,8 @@ export class Harness<Client> {
   /** Events that are free to be claimed, by `seq`. */
   async appendFree(count: number, init: Parameters<typeof event>[0] = {}): Promise<string[]> {
     const events = Array.from({ length: count }, () => event(init))
-    await this.append(events.map((one) => ({ event: one })))
-    return events.map((one) => one.eventId)
+    await this.append(events.map((envelope) => ({ event: envelope })))
+    return events.map((envelope) => envelope.eventId)
   }
 
   async claimResult(request: Partial<ClaimRequest> = {}): Promise<ClaimResult & { highSeq: number }> {
@@ -166,7 +166,7 @@ export class Harness<Client> {
   /** Appends one event and lets it die. */
   async makeDead(init: Parameters<typeof event>[0] = {}): Promise<string> {
     const [id] = await this.appendFree(1, init)
-    const row = (await this.claim()).find((one) => one.eventId === id)
+    const row = (await this.claim()).find((candidate) => candidate.eventId === id)
     assert.ok(row)
     const died = {
       outcome: 'dead',

@@ -66,11 +66,11 @@ export const inspect: Theme = {
 
     test('lists by status', async (h) => {
       await h.appendFree(3)
-      const [one, other] = await h.claim({ limit: 2 })
-      assert.ok(one && other)
-      await h.settle([done(one), retry(other)])
+      const [first, other] = await h.claim({ limit: 2 })
+      assert.ok(first && other)
+      await h.settle([done(first), retry(other)])
       const dead = await h.makeDead({ eventType: 'other' })
-      const expected = { DONE: one.eventId, DEAD: dead }
+      const expected = { DONE: first.eventId, DEAD: dead }
       for (const status of ['DONE', 'DEAD'] as const) {
         const rows = await h.store.list({ status })
         assert.deepEqual(

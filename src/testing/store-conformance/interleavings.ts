@@ -76,7 +76,7 @@ export const interleavings: Theme = {
       test(`two workers claim, renew and settle (${name}, ${outcome}) in every order`, async (h) => {
         const orders = merges(['claim', 'renew', outcome], ['claim', 'renew', 'done'])
         const events = runs(kind, orders)
-        await h.append(events.map((one) => ({ event: one })))
+        await h.append(events.map((envelope) => ({ event: envelope })))
         for (const [index, steps] of orders.entries()) {
           await play(h, kind, `run.${index}`, new RowModel(events[index]?.eventId ?? ''), steps)
         }
@@ -86,7 +86,7 @@ export const interleavings: Theme = {
         const orders = merges(['renew', outcome, 'claim'], ['claim', 'renew', 'done'])
         const events = runs(kind, orders)
         await h.append(
-          events.map((one) => ({ event: one, token: 'zombie' })),
+          events.map((envelope) => ({ event: envelope, token: 'zombie' })),
           { leaseMs: SHORT_MS },
         )
         await h.elapse(SHORT_MS)
@@ -101,7 +101,7 @@ export const interleavings: Theme = {
       await h.appendFree(20)
       for (const row of await h.claim()) {
         const outcomes: Settlement[] = [done(row), retry(row), dead(row), release(row), done(row)]
-        const answers = await Promise.all(outcomes.map((one) => h.settle([one])))
+        const answers = await Promise.all(outcomes.map((settlement) => h.settle([settlement])))
         assert.equal(answers.flat().length, 1)
       }
     })
@@ -144,16 +144,16 @@ export const interleavings: Theme = {
       let writersLeft = 4
       const write = async (writer: number) => {
         for (let round = 0; round < 25; round++) {
-          const one = event()
+          const envelope = event()
           const isKept = (writer + round) % 5 !== 0
           const result = h.store.transaction(async ({ client }) => {
-            await h.appendIn(client, [{ event: one }])
+            await h.appendIn(client, [{ event: envelope }])
             if (!isKept) throw new Error('roll back')
           })
           if (!isKept) await assert.rejects(result)
           else {
             await result
-            committed.push(one.eventId)
+            committed.push(envelope.eventId)
           }
         }
         writersLeft--

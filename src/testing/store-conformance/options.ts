@@ -1,4 +1,4 @@
-import type { EventStore, StoreCapabilities } from '../../store.js'
+import type { OutboxStore, StoreCapabilities } from '../../store.js'
 import type { ConformanceRunner } from '../themes.js'
 
 export type { ConformanceRunner }
@@ -15,7 +15,7 @@ export type InsertedRow = Readonly<Record<string, string | number | Uint8Array |
 
 export interface StoreUnderTest<Client> {
   /** Empty. It is migrated and opened before each test, and closed before `dispose`. */
-  readonly store: EventStore<Client>
+  readonly store: OutboxStore<Client>
   dispose(): Promise<void>
   /** Lets the store's clock advance. Without it the suite waits for real time, some tens of milliseconds. */
   readonly advance?: ((ms: number) => Promise<void>) | undefined

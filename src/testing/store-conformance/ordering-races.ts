@@ -118,12 +118,12 @@ export const orderingRaces: Theme = {
       const write = async (writer: number) => {
         for (let round = 0; round < 20; round++) {
           const orderingKey = `writer ${writer} key ${round % 3}`
-          const one = event({ orderingKey })
+          const envelope = event({ orderingKey })
           const isKept = round % 5 !== 4
           const result = h.store.transaction(async ({ client }) => {
-            const { seqs } = await h.appendIn(client, [{ event: one }])
+            const { seqs } = await h.appendIn(client, [{ event: envelope }])
             if (!isKept) throw new Error('roll back')
-            return seqs.get(one.eventId) ?? 0
+            return seqs.get(envelope.eventId) ?? 0
           })
           if (isKept) written.set(orderingKey, [...(written.get(orderingKey) ?? []), await result])
           else await assert.rejects(result)

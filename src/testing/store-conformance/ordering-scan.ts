@@ -101,7 +101,7 @@ export const orderingScan: Theme = {
     })
 
     // Of nine rows with 10,002 bytes of payload each.
-    for (const [what, tooFew, enough, one] of [
+    for (const [what, tooFew, enough, oneKey] of [
       ['bytes', { maxBytes: 59_999 }, { maxBytes: 64_000 }, { maxBytes: 1 }],
       ['places', { limit: 5 }, { limit: 6 }, { limit: 1 }],
     ] as const) {
@@ -120,8 +120,8 @@ export const orderingScan: Theme = {
 
       test(`the first key is taken whole, however few the ${what} are`, async (h) => {
         await append(h)
-        assert.deepEqual(keysOf(await h.claimOrdered(one)), ['a', 'a', 'a'])
-        assert.deepEqual(keysOf(await h.claimOrdered(one)), ['b', 'b', 'b'])
+        assert.deepEqual(keysOf(await h.claimOrdered(oneKey)), ['a', 'a', 'a'])
+        assert.deepEqual(keysOf(await h.claimOrdered(oneKey)), ['b', 'b', 'b'])
       })
     }
 
@@ -154,8 +154,8 @@ export const orderingScan: Theme = {
     test('a thousand keys that wait, are worked on or are not accepted do not hide those behind them', async (h) => {
       const waiting = numbered('1 waiting', 400).map((orderingKey) => event({ orderingKey }))
       const leased = numbered('2 leased', 400).map((orderingKey) => event({ orderingKey }))
-      await h.append(waiting.map((one) => ({ event: one, delayMs: LONG_MS })))
-      await h.append(leased.map((one) => ({ event: one, token: 'hot:1' })))
+      await h.append(waiting.map((envelope) => ({ event: envelope, delayMs: LONG_MS })))
+      await h.append(leased.map((envelope) => ({ event: envelope, token: 'hot:1' })))
       await appendKeys(h, numbered('3 foreign', 400), { eventType: 'foreign' })
       await appendKeys(h, ['9 free'])
       const results = await h.claimAllKeys({ accept: onlyType('order.placed'), suspects: 1 })

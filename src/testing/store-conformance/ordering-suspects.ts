@@ -7,11 +7,11 @@ import type { Theme } from './suite.js'
 /** Runs of these keys whose owner vanished with all of them in its hands. */
 async function loseRuns(h: Harness<unknown>, keys: readonly string[], length: number): Promise<string[]> {
   const events = keys.flatMap((orderingKey) => Array.from({ length }, () => event({ orderingKey })))
-  await h.append(events.map((one) => ({ event: one })))
+  await h.append(events.map((envelope) => ({ event: envelope })))
   const rows = await h.claimOrdered({ leaseMs: SHORT_MS, runLength: length })
   assert.equal(rows.length, events.length)
   await h.elapse(SHORT_MS)
-  return events.map((one) => one.eventId)
+  return events.map((envelope) => envelope.eventId)
 }
 
 export const orderingSuspects: Theme = {
@@ -136,8 +136,8 @@ export const orderingSuspects: Theme = {
     })
 
     test('a row that lost its lease waits for one behind it that is being worked on', async (h) => {
-      const one = event({ orderingKey: 'a' })
-      await h.append([{ event: one, token: 'lost:1' }], { leaseMs: SHORT_MS })
+      const envelope = event({ orderingKey: 'a' })
+      await h.append([{ event: envelope, token: 'lost:1' }], { leaseMs: SHORT_MS })
       await h.append([{ event: event({ orderingKey: 'a' }), token: 'hot:1' }])
       await h.elapse(SHORT_MS)
       assert.deepEqual(await h.claimOrdered({ suspects: 1 }), [])

@@ -20,11 +20,11 @@ async function appendLate(
   await h.store.transaction(async ({ client }) => {
     await h.appendIn(
       client,
-      late.map((one) => ({ event: one })),
+      late.map((envelope) => ({ event: envelope })),
     )
     await meanwhile()
   })
-  return late.map((one) => one.eventId)
+  return late.map((envelope) => envelope.eventId)
 }
 
 export const ordering: Theme = {
@@ -50,7 +50,7 @@ export const ordering: Theme = {
 
     test('keys stand side by side, each row with those of its own key', async (h) => {
       const events = [A, B, A, B, A].map((init) => event(init))
-      await h.append(events.map((one) => ({ event: one })))
+      await h.append(events.map((envelope) => ({ event: envelope })))
       assert.deepEqual(
         await h.claimOrderedIds(),
         [0, 2, 4, 1, 3].map((index) => events[index]?.eventId),

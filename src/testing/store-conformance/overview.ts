@@ -9,11 +9,11 @@ const MOST_TYPES = 1_000
 
 /** `type`, pending, dead. */
 async function counts<Client>(h: Harness<Client>): Promise<[string, number, number][]> {
-  return (await h.store.overview()).types.map((one) => [one.eventType, one.pending, one.dead])
+  return (await h.store.overview()).types.map((entry) => [entry.eventType, entry.pending, entry.dead])
 }
 
 async function backlogOf<Client>(h: Harness<Client>, eventType: string): Promise<TypeBacklog> {
-  const found = (await h.store.overview()).types.find((one) => one.eventType === eventType)
+  const found = (await h.store.overview()).types.find((entry) => entry.eventType === eventType)
   assert.ok(found, `${eventType} is not in the overview`)
   return found
 }
@@ -24,14 +24,14 @@ function instance(id: string, handlers: InstanceRecord['handlers'] = { a: ['mail
 }
 
 async function finding<Client>(h: Harness<Client>, check: string) {
-  const found = (await h.store.diagnose()).filter((one) => one.check === check)
+  const found = (await h.store.diagnose()).filter((candidate) => candidate.check === check)
   assert.equal(found.length, 1, `there must be one finding of the check "${check}"`)
   return found[0] as (typeof found)[0]
 }
 
 /** Appends events under leases that end in this number of minutes, or ended that long ago if the number is negative. */
 function appendLeased<Client>(h: Harness<Client>, minutes: number, ...events: EventEnvelope[]) {
-  const rows = events.map((one) => ({ event: one, token: 'gone:0' }))
+  const rows = events.map((envelope) => ({ event: envelope, token: 'gone:0' }))
   return h.append(rows, { leaseMs: minutes * 60_000 })
 }
 
@@ -160,7 +160,7 @@ export const overview: Theme = {
     test('every finding says something, and one that is not ok says what to do', async (h) => {
       await h.makeDead()
       const findings = await h.store.diagnose()
-      const checks = findings.map((one) => one.check)
+      const checks = findings.map((found) => found.check)
       assert.equal(new Set(checks).size, checks.length)
       for (const { check, level, says, advice } of findings) {
         assert.match(says, /^[\p{Lu}\d].*\.$/u, check)
@@ -168,7 +168,7 @@ export const overview: Theme = {
         assert.equal(advice === undefined, level === 'ok', `${check}: ${says}`)
       }
       assert.deepEqual(
-        (await h.store.diagnose()).map((one) => one.check),
+        (await h.store.diagnose()).map((found) => found.check),
         checks,
       )
     })

@@ -15,7 +15,7 @@ const ODD_TYPES = [
   '_',
 ]
 
-const except = (accept: TypeFilter, ...types: string[]): TypeFilter => ({ ...accept, except: types })
+const except = (accept: TypeFilter, ...types: string[]): TypeFilter => ({ ...accept, excludedTypes: types })
 
 const typesOf = (rows: readonly ClaimedRow[]) => rows.map((row) => row.eventType).sort()
 

@@ -104,18 +104,21 @@ const BUGS: Readonly<Record<string, Bug>> = {
   }),
   'settles with any token': (good) => ({
     settleIfLeased: async (settlements, keepDone) => {
-      const eventIds = settlements.map((one) => one.eventId)
+      const eventIds = settlements.map((settlement) => settlement.eventId)
       const owners = new Map(
         (await good.list({ eventIds, limit: 10_000 })).map((row) => [row.eventId, row.lockedBy]),
       )
-      const current = settlements.map((one) => ({ ...one, token: owners.get(one.eventId) ?? one.token }))
+      const current = settlements.map((settlement) => ({
+        ...settlement,
+        token: owners.get(settlement.eventId) ?? settlement.token,
+      }))
       return good.settleIfLeased(current, keepDone)
     },
   }),
   'says that every settlement counted': (good) => ({
     settleIfLeased: async (settlements, keepDone) => {
       await good.settleIfLeased(settlements, keepDone)
-      return new Set(settlements.map((one) => one.eventId))
+      return new Set(settlements.map((settlement) => settlement.eventId))
     },
   }),
   'keeps done rows that should go': (good) => ({
@@ -169,10 +172,10 @@ const BUGS: Readonly<Record<string, Bug>> = {
     stats: async () => {
       const known = await good.instances(Number.POSITIVE_INFINITY)
       const counters = { done: 0, failed: 0, dead: 0 }
-      for (const one of known) {
-        counters.done += one.counters.done
-        counters.failed += one.counters.failed
-        counters.dead += one.counters.dead
+      for (const instance of known) {
+        counters.done += instance.counters.done
+        counters.failed += instance.counters.failed
+        counters.dead += instance.counters.dead
       }
       return { ...(await good.stats()), counters }
     },
@@ -180,7 +183,7 @@ const BUGS: Readonly<Record<string, Bug>> = {
   'shows dead events as pending ones': (good) => ({
     overview: async () => {
       const { types, leases } = await good.overview()
-      return { types: types.map((one) => ({ ...one, pending: one.pending + one.dead })), leases }
+      return { types: types.map((entry) => ({ ...entry, pending: entry.pending + entry.dead })), leases }
     },
   }),
   'shows the types by name alone': (good) => ({
@@ -193,17 +196,17 @@ const BUGS: Readonly<Record<string, Bug>> = {
     overview: async () => {
       const { types, leases } = await good.overview()
       const { oldestLagMs } = await good.stats()
-      return { types: types.map((one) => ({ ...one, oldestLagMs })), leases }
+      return { types: types.map((entry) => ({ ...entry, oldestLagMs })), leases }
     },
   }),
   'shows tokens instead of instances': (good) => ({
     overview: async () => {
       const { types, leases } = await good.overview()
-      return { types, leases: leases.map((one) => ({ ...one, instance: `${one.instance}:1` })) }
+      return { types, leases: leases.map((lease) => ({ ...lease, instance: `${lease.instance}:1` })) }
     },
   }),
   'finds nothing but what is wrong': (good) => ({
-    diagnose: async () => (await good.diagnose()).filter((one) => one.level !== 'ok'),
+    diagnose: async () => (await good.diagnose()).filter((finding) => finding.level !== 'ok'),
   }),
   'gives no advice': (good) => ({
     diagnose: async () => (await good.diagnose()).map(({ check, level, says }) => ({ check, level, says })),

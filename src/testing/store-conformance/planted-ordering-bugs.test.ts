@@ -181,13 +181,17 @@ const ORDERING_BUGS: Readonly<Record<string, Bug>> = {
   }),
   'lets no dead row halt': (good) => ({
     settleIfLeased: (settlements, keepDone) => {
-      const changed = settlements.map((one) => (one.outcome === 'dead' ? { ...one, halts: false } : one))
+      const changed = settlements.map((settlement) =>
+        settlement.outcome === 'dead' ? { ...settlement, halts: false } : settlement,
+      )
       return good.settleIfLeased(changed, keepDone)
     },
   }),
   'lets every dead row halt': (good) => ({
     settleIfLeased: (settlements, keepDone) => {
-      const changed = settlements.map((one) => (one.outcome === 'dead' ? { ...one, halts: true } : one))
+      const changed = settlements.map((settlement) =>
+        settlement.outcome === 'dead' ? { ...settlement, halts: true } : settlement,
+      )
       return good.settleIfLeased(changed, keepDone)
     },
   }),
@@ -210,7 +214,7 @@ const ORDERING_BUGS: Readonly<Record<string, Bug>> = {
     retryDead: async (filter) => {
       const halting = new Set([...database.dead].filter((row) => row.halts).map((row) => row.event.eventId))
       const ids = await good.retryDead(filter)
-      for (const id of ids.filter((one) => halting.has(one))) {
+      for (const id of ids.filter((candidate) => halting.has(candidate))) {
         database.change(database.rows.get(id) as Row, { availableAt: Number.POSITIVE_INFINITY })
       }
       return ids
@@ -238,20 +242,21 @@ const ORDERING_BUGS: Readonly<Record<string, Bug>> = {
 
 const PAUSE_AND_INBOX_BUGS: Readonly<Record<string, Bug>> = {
   'claims what is paused': (good) => ({
-    claim: (request) => good.claim({ ...request, accept: { ...request.accept, except: [] } }),
+    claim: (request) => good.claim({ ...request, accept: { ...request.accept, excludedTypes: [] } }),
   }),
   'claims keys of what is paused': (good) => ({
-    claimOrdered: (request) => good.claimOrdered({ ...request, accept: { ...request.accept, except: [] } }),
+    claimOrdered: (request) =>
+      good.claimOrdered({ ...request, accept: { ...request.accept, excludedTypes: [] } }),
   }),
   'takes the asterisk for a name': (good) => ({
     claim: (request) => {
-      const except = (request.accept.except ?? []).filter((type) => type !== '*')
-      return good.claim({ ...request, accept: { ...request.accept, except } })
+      const except = (request.accept.excludedTypes ?? []).filter((type) => type !== '*')
+      return good.claim({ ...request, accept: { ...request.accept, excludedTypes: except } })
     },
   }),
   'takes what is paused for unroutable': (good) => ({
     claimUnroutable: (request) => {
-      const { names, versions, except = [] } = request.known
+      const { names, versions, excludedTypes: except = [] } = request.known
       const isLeft = names.map((name) => !except.includes(name) && !except.includes('*'))
       const known = {
         names: names.filter((_, index) => isLeft[index]),

@@ -77,7 +77,7 @@ export const registry: Theme = {
       await h.store.heartbeat(instance('a', { counters: { done: 5, failed: 1, dead: 0 } }))
       await h.store.heartbeat(instance('b', { counters: { done: 100, failed: 0, dead: 0 } }))
       await h.store.registerStopped(instance('s', { counters: { done: 6, failed: 1, dead: 1 } }), 'a')
-      const rows = (await h.store.instances(LONG_MS)).map((one) => [one.id, one.stoppedAt !== null])
+      const rows = (await h.store.instances(LONG_MS)).map(({ id, stoppedAt }) => [id, stoppedAt !== null])
       assert.deepEqual(rows.sort(), [
         ['b', false],
         ['s', true],
@@ -89,7 +89,7 @@ export const registry: Theme = {
       await h.store.heartbeat(instance('a', { counters: { done: 5, failed: 0, dead: 0 } }))
       await h.store.registerStopped(instance('s', { counters: { done: 5, failed: 0, dead: 0 } }), 'a')
       await h.store.heartbeat(instance('a', { counters: { done: 1, failed: 0, dead: 0 } }))
-      const rows = (await h.store.instances(LONG_MS)).map((one) => [one.id, one.stoppedAt !== null])
+      const rows = (await h.store.instances(LONG_MS)).map(({ id, stoppedAt }) => [id, stoppedAt !== null])
       assert.deepEqual(rows.sort(), [
         ['a', false],
         ['s', true],
@@ -147,7 +147,7 @@ export const registry: Theme = {
     test('heartbeats of many instances at once are all kept', async (h) => {
       const ids = Array.from({ length: 10 }, (_, index) => `instance-${index}`)
       await Promise.all(ids.map((id) => h.store.heartbeat(instance(id))))
-      assert.deepEqual((await h.store.instances(LONG_MS)).map((one) => one.id).sort(), ids)
+      assert.deepEqual((await h.store.instances(LONG_MS)).map(({ id }) => id).sort(), ids)
     })
   },
 }

@@ -51,10 +51,10 @@ export const renew: Theme = {
 
     test('rows that were settled or given back are not renewed', async (h) => {
       await h.appendFree(2)
-      const [one, other] = await h.claim()
-      assert.ok(one && other)
-      await h.settle([done(one), release(other)])
-      assert.equal((await h.store.renewIfLeased([claimOf(one), claimOf(other)], LONG_MS)).size, 0)
+      const [first, other] = await h.claim()
+      assert.ok(first && other)
+      await h.settle([done(first), release(other)])
+      assert.equal((await h.store.renewIfLeased([claimOf(first), claimOf(other)], LONG_MS)).size, 0)
       assert.equal((await h.record(other.eventId)).lockedBy, null)
     })
 

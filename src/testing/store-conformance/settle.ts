@@ -163,15 +163,15 @@ export const settle: Theme = {
 
     test('a final state is final', async (h) => {
       await h.appendFree(2)
-      const [one, other] = await h.claim()
-      assert.ok(one && other)
-      await h.settle([done(one), dead(other)])
-      for (const row of [one, other]) {
+      const [first, other] = await h.claim()
+      assert.ok(first && other)
+      await h.settle([done(first), dead(other)])
+      for (const row of [first, other]) {
         for (const outcome of [done(row), retry(row), dead(row), release(row)]) {
           assert.deepEqual(await h.settle([outcome], false), [])
         }
       }
-      assert.equal((await h.record(one.eventId)).status, 'DONE')
+      assert.equal((await h.record(first.eventId)).status, 'DONE')
       assert.equal((await h.record(other.eventId)).status, 'DEAD')
       assert.equal((await h.record(other.eventId)).attempts, 1)
     })

@@ -196,10 +196,10 @@ export const storedSizes: Theme = {
             await h.insert({ event_id: 'behind', payload: '{"n":3}', ...more })
             const rows = new Map<string, ClaimedRow>()
             for (let claims = 0; claims < 5 && rows.size < 3; claims++) {
-              for (const one of await claim(h)) {
-                rows.set(one.eventId, one)
-                if (one.eventId !== 'large') await h.settle([done(one)])
-                else await h.settle([dead(one, { error: one.invalid ?? '' })])
+              for (const claimed of await claim(h)) {
+                rows.set(claimed.eventId, claimed)
+                if (claimed.eventId !== 'large') await h.settle([done(claimed)])
+                else await h.settle([dead(claimed, { error: claimed.invalid ?? '' })])
               }
             }
             assert.deepEqual([...rows.keys()].sort(), ['before', 'behind', 'large'])

@@ -44,15 +44,15 @@ export const transactions: Theme = {
     })
 
     test('a commit keeps everything and answers what the body returned', async (h) => {
-      const one = event()
+      const envelope = event()
       const other = event()
       const answer = await h.store.transaction(async ({ client }) => {
-        await h.appendIn(client, [{ event: one }])
+        await h.appendIn(client, [{ event: envelope }])
         await h.appendIn(client, [{ event: other }])
         return 'answer'
       })
       assert.equal(answer, 'answer')
-      assert.deepEqual(await h.claimIds(), [one.eventId, other.eventId])
+      assert.deepEqual(await h.claimIds(), [envelope.eventId, other.eventId])
     })
 
     test('a thrown value that is no error comes through as it is', async (h) => {
@@ -160,16 +160,16 @@ export const transactions: Theme = {
     })
 
     test('an id of a failed savepoint is free again', async (h) => {
-      const one = event()
+      const envelope = event()
       await h.store.transaction(async ({ client, savepoint }) => {
         const nested = savepoint(async () => {
-          await h.appendIn(client, [{ event: one }])
+          await h.appendIn(client, [{ event: envelope }])
           throw new Error('only the savepoint')
         })
         await assert.rejects(nested)
-        assert.deepEqual((await h.appendIn(client, [{ event: one }])).duplicates, [])
+        assert.deepEqual((await h.appendIn(client, [{ event: envelope }])).duplicates, [])
       })
-      assert.deepEqual(await h.claimIds(), [one.eventId])
+      assert.deepEqual(await h.claimIds(), [envelope.eventId])
     })
 
     test('savepoints nest, and answer what their body returned', async (h) => {
@@ -266,15 +266,15 @@ export const transactions: Theme = {
     test(
       "writes into a caller's own transaction: there with its commit",
       async (h) => {
-        const one = event()
+        const envelope = event()
         const transaction = await h.begin()
-        await h.appendIn(transaction.client, [{ event: one }])
+        await h.appendIn(transaction.client, [{ event: envelope }])
         assert.deepEqual(
-          [...(await h.store.findPresent(transaction.client, [one.eventId])).keys()],
-          [one.eventId],
+          [...(await h.store.findPresent(transaction.client, [envelope.eventId])).keys()],
+          [envelope.eventId],
         )
         await transaction.commit()
-        assert.deepEqual(await h.claimIds(), [one.eventId])
+        assert.deepEqual(await h.claimIds(), [envelope.eventId])
       },
       'callerTransactions',
       'begin',

@@ -102,7 +102,7 @@ export const unhandled: Theme = {
       await h.appendFree(1, { eventType: 'known' })
       await h.appendFree(1, { eventType: 'a' })
       await h.store.pause('*')
-      const known = { ...onlyType('known'), except: ['*', 'known', 'a'] }
+      const known = { ...onlyType('known'), excludedTypes: ['*', 'known', 'a'] }
       assert.deepEqual(await typesOf(h, { known }), ['a'])
     })
 

@@ -50,7 +50,7 @@ const everything = (payload: unknown = { total: 42 }) =>
     payload,
   })
 
-const byId = (one: EventEnvelope, other: EventEnvelope) => (one.eventId < other.eventId ? -1 : 1)
+const byId = (first: EventEnvelope, other: EventEnvelope) => (first.eventId < other.eventId ? -1 : 1)
 const textsOf = (events: readonly EventEnvelope[]) =>
   [...events].sort(byId).map((event) => JSON.parse(JSON.stringify(event)))
 
@@ -99,7 +99,7 @@ export const binding: Theme = {
       await arrive(h, events, async () => {
         ids = await h.outbox.publishAll(events)
       })
-      const written = (await h.records()).toSorted((one, other) => one.seq - other.seq)
+      const written = (await h.records()).toSorted((first, other) => first.seq - other.seq)
       const expected = events.map((event) => event.eventId)
       assert.deepEqual(ids, expected)
       assert.deepEqual(

@@ -1,5 +1,5 @@
 import type { Outbox } from '../../outbox.js'
-import type { EventStore } from '../../store.js'
+import type { OutboxStore } from '../../store.js'
 import type { HostedTransactions } from '../../transaction.js'
 import type { SuiteOptions } from '../themes.js'
 
@@ -9,7 +9,7 @@ import type { SuiteOptions } from '../themes.js'
  */
 export interface TransactionWorld<Tx extends object, Options = unknown> {
   /** A new store in the ORM's database whose tables are named after `table`. The suite migrates and closes it. */
-  createStore(table: string): EventStore<unknown>
+  createStore(table: string): OutboxStore<unknown>
   /** The integration under test. */
   transactionsOf(outbox: Outbox<unknown>): HostedTransactions<Tx, Options>
   /** How many transactions of the ORM can be open at the same time; 1 where they run one after the other. */

@@ -1,7 +1,7 @@
 import { createPool } from 'mysql2/promise'
 import { describe, expect, inject, it } from 'vitest'
 import { EventEnvelope } from '../../../src/core/envelope.js'
-import { createOutbox, type EventStore } from '../../../src/index.js'
+import { createOutbox, type OutboxStore } from '../../../src/index.js'
 import { mysqlStore } from '../../../src/stores/mysql/index.js'
 import { postgresStore } from '../../../src/stores/postgres/index.js'
 import { sqliteStore } from '../../../src/stores/sqlite/index.js'
@@ -14,7 +14,7 @@ import { until } from '../../support/until.js'
 import { findingOf } from './kit.js'
 
 interface World {
-  readonly store: EventStore<unknown>
+  readonly store: OutboxStore<unknown>
   run(sql: string): Promise<unknown>
   /** An expression for a time that has passed. */
   ago(minutes: number): string
@@ -22,7 +22,7 @@ interface World {
 
 async function onPostgres(): Promise<World> {
   const pool = poolOn(await emptyDatabase())
-  const store = postgresStore(pool) as EventStore<unknown>
+  const store = postgresStore(pool) as OutboxStore<unknown>
   return { store, run: (sql) => pool.query(sql), ago: (n) => `now() - interval '${n} minutes'` }
 }
 
@@ -31,7 +31,7 @@ async function onMysql(): Promise<World> {
   afterwards('drop the database', () => database.drop())
   const pool = createPool({ uri: database.url, connectionLimit: 8 })
   afterwards('end the pool', () => pool.end())
-  const store = mysqlStore(pool) as EventStore<unknown>
+  const store = mysqlStore(pool) as OutboxStore<unknown>
   return { store, run: (sql) => pool.query(sql), ago: (n) => `utc_timestamp(6) - interval ${n} minute` }
 }
 
@@ -47,7 +47,7 @@ async function onSqlite(): Promise<World> {
     client.exec(sql)
     client.close()
   }
-  return { store: store as EventStore<unknown>, run, ago: (n) => `(unixepoch() - ${n} * 60) * 1000` }
+  return { store: store as OutboxStore<unknown>, run, ago: (n) => `(unixepoch() - ${n} * 60) * 1000` }
 }
 
 const WORLDS: readonly (readonly [string, () => Promise<World>, boolean])[] = [

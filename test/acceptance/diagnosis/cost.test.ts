@@ -1,6 +1,6 @@
 import { createPool, type RowDataPacket } from 'mysql2/promise'
 import { describe, expect, inject, it } from 'vitest'
-import type { EventStore } from '../../../src/index.js'
+import type { OutboxStore } from '../../../src/index.js'
 import { mysqlStore } from '../../../src/stores/mysql/index.js'
 import { postgresStore } from '../../../src/stores/postgres/index.js'
 import { sqliteStore } from '../../../src/stores/sqlite/index.js'
@@ -99,7 +99,7 @@ describe('a look for types without a handler reads one page, however many rows a
   }
 
   /** Behind a position in the middle, where an index scan starts as well. */
-  const from = async (store: Pick<EventStore, 'unhandled'>) => {
+  const from = async (store: Pick<OutboxStore, 'unhandled'>) => {
     const { after } = await store.unhandled({ ...request, limit: BACKLOG / 2 })
     return { ...request, after }
   }

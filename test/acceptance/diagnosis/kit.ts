@@ -1,7 +1,7 @@
 import { expect } from 'vitest'
-import type { EventStore, Finding } from '../../../src/index.js'
+import type { Finding, OutboxStore } from '../../../src/index.js'
 
-type Diagnosed = Pick<EventStore, 'diagnose'>
+type Diagnosed = Pick<OutboxStore, 'diagnose'>
 
 /** Fails unless there is just one finding of the check. */
 export async function findingOf(store: Diagnosed, check: string): Promise<Finding> {

@@ -3,7 +3,7 @@ import pg from 'pg'
 import postgres from 'postgres'
 import { afterAll, beforeAll, beforeEach, describe, expect, inject, it, vi } from 'vitest'
 import { LIMITS } from '../../../src/diagnosis.js'
-import type { EventStore } from '../../../src/index.js'
+import type { OutboxStore } from '../../../src/index.js'
 import { PgDriver, type PgPool } from '../../../src/stores/postgres/drivers/pg.js'
 import { postgresStore } from '../../../src/stores/postgres/index.js'
 import { namesOf } from '../../../src/stores/postgres/names.js'
@@ -45,21 +45,21 @@ const ALL = [
 ]
 
 /** PGlite passes the suite of all stores; it takes too long to start one more. */
-const DRIVERS: readonly (readonly [string, () => Promise<EventStore<never>>])[] = [
-  ['pg', async () => postgresStore(poolOn(await emptyDatabase())) as EventStore<never>],
+const DRIVERS: readonly (readonly [string, () => Promise<OutboxStore<never>>])[] = [
+  ['pg', async () => postgresStore(poolOn(await emptyDatabase())) as OutboxStore<never>],
   [
     'pg, oldest PostgreSQL',
     async () =>
       postgresStore(
         poolOn(await emptyDatabase(inject('postgresOldestUrl') ?? undefined)),
-      ) as EventStore<never>,
+      ) as OutboxStore<never>,
   ],
   [
     'postgres.js',
     async () => {
       const sql = postgres(await emptyDatabase(), { max: 6, onnotice: () => {} })
       afterwards('end postgres.js', () => sql.end({ timeout: 1 }))
-      return postgresStore(sql) as unknown as EventStore<never>
+      return postgresStore(sql) as unknown as OutboxStore<never>
     },
   ],
 ]
@@ -87,7 +87,7 @@ async function follow(pool: pg.Pool | pg.Client, advice: string | undefined): Pr
 
 describe('diagnosis of PostgreSQL', () => {
   let pool: pg.Pool
-  let store: EventStore<pg.PoolClient>
+  let store: OutboxStore<pg.PoolClient>
   let url: string
 
   let database: FreshDatabase

@@ -1,6 +1,6 @@
 import type { Pool, RowDataPacket } from 'mysql2/promise'
 import { expect, it } from 'vitest'
-import type { EventFilter, EventStore } from '../../../src/index.js'
+import type { EventFilter, OutboxStore } from '../../../src/index.js'
 import { mysqlStore } from '../../../src/stores/mysql/index.js'
 import { freshUrl, onMysql, poolOn } from './kit.js'
 
@@ -18,7 +18,7 @@ const LISTS: readonly [title: string, filter: EventFilter, found: number][] = [
 ]
 
 /** Done and dead events with payloads of this size, and small events of all other kinds. */
-async function filledStore(payloadBytes: number): Promise<{ pool: Pool; store: EventStore }> {
+async function filledStore(payloadBytes: number): Promise<{ pool: Pool; store: OutboxStore }> {
   const pool = poolOn(await freshUrl())
   const store = mysqlStore(pool)
   await store.migrate()

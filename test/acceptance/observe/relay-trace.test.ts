@@ -50,7 +50,7 @@ it('goes as one trace from the publisher over relay and Redis to an exactly-once
   await shop.drain()
   await until(() => spans.named('process invoice.written').length === 2)
 
-  const relayed = spans.one('relay order.placed')
+  const relayed = spans.only('relay order.placed')
   const published = spans.named('publish order.placed')
   expect(linksOf(relayed).sort()).toEqual(published.map(idOf).sort())
   expect(relayed.attributes).toMatchObject({

@@ -1,7 +1,7 @@
 import * as api from '@opentelemetry/api'
 import type pg from 'pg'
 import { afterAll, beforeAll, beforeEach, describe, expect, inject, it } from 'vitest'
-import type { EventStore } from '../../../src/index.js'
+import type { OutboxStore } from '../../../src/index.js'
 import { otelTracer } from '../../../src/observe/otel.js'
 import { type FreshDatabase, freshDatabase } from '../../support/database.js'
 import {
@@ -60,9 +60,9 @@ describe('traces', () => {
         '        process payment.requested',
       ])
       expect(new Set(spans.all().map(traceOf)).size).toBe(1)
-      const kinds = ['publish order.placed', 'process order.placed'].map((name) => spans.one(name).kind)
+      const kinds = ['publish order.placed', 'process order.placed'].map((name) => spans.only(name).kind)
       expect(kinds).toEqual([api.SpanKind.PRODUCER, api.SpanKind.CONSUMER])
-      expect(spans.one('process order.placed').attributes).toEqual({
+      expect(spans.only('process order.placed').attributes).toEqual({
         'messaging.system': 'aftercommit',
         'messaging.operation.name': 'process',
         'messaging.operation.type': 'process',
@@ -73,19 +73,19 @@ describe('traces', () => {
         'aftercommit.handler': 'charge',
         'aftercommit.attempt': 1,
       })
-      expect(spans.one('process payment.requested').attributes).toMatchObject({
+      expect(spans.only('process payment.requested').attributes).toMatchObject({
         'messaging.message.id': `payment ${path}`,
         'messaging.message.conversation_id': `order ${path}`,
         'aftercommit.causation_id': `order ${path}`,
         'messaging.consumer.group.name': 'pay',
       })
-      expect(spans.one('publish payment.requested').attributes).toMatchObject({
+      expect(spans.only('publish payment.requested').attributes).toMatchObject({
         'messaging.operation.type': 'send',
         'messaging.message.conversation_id': `order ${path}`,
         'aftercommit.causation_id': `order ${path}`,
       })
-      const published = spans.one('publish order.placed')
-      expect(linksOf(spans.one('process order.placed'))).toEqual([idOf(published)])
+      const published = spans.only('publish order.placed')
+      expect(linksOf(spans.only('process order.placed'))).toEqual([idOf(published)])
       expect(await metadataOf(world, `order ${path}`)).toEqual({
         traceparent: `00-${traceOf(published)}-${idOf(published)}-01`,
       })
@@ -115,8 +115,8 @@ describe('traces', () => {
     await inSpan('request', () => outbox.transaction((tx) => tx.publish(event)))
     await outbox.drain()
     expect(await metadataOf(world, 'own')).toEqual({ traceparent: FOREIGN, tracestate: 'a=1' })
-    expect(linksOf(spans.one('publish own'))).toEqual(['00f067aa0ba902b7'])
-    const processed = spans.one('process own')
+    expect(linksOf(spans.only('publish own'))).toEqual(['00f067aa0ba902b7'])
+    const processed = spans.only('process own')
     expect([traceOf(processed), parentOf(processed)]).toEqual([FOREIGN.slice(3, 35), '00f067aa0ba902b7'])
     expect(processed.spanContext().traceState?.serialize()).toBe('a=1')
   })
@@ -148,7 +148,7 @@ describe('traces', () => {
     const world = await openWorld(database.url)
     const seen = new Map<string, Set<string | undefined>>()
     const WATCHED = new Set(['append', 'claim', 'settleIfLeased', 'ring', 'heartbeat', 'stats'])
-    const wrap = (store: EventStore<pg.PoolClient>) =>
+    const wrap = (store: OutboxStore<pg.PoolClient>) =>
       new Proxy(store, {
         get(target, name) {
           const value: unknown = Reflect.get(target, name, target)
@@ -173,11 +173,11 @@ describe('traces', () => {
     await until(async () => (await world.rows()).filter((row) => row.status === 'DONE').length === 2)
     await outbox.stop()
 
-    const publishing = ['publish first', 'publish second'].map((name) => idOf(spans.one(name)))
+    const publishing = ['publish first', 'publish second'].map((name) => idOf(spans.only(name)))
     expect([...(seen.get('append') ?? [])].sort()).toEqual(publishing.sort())
     seen.delete('append')
     // Whoever starts an outbox waits for its first heartbeat.
-    const starting = idOf(spans.one('start'))
+    const starting = idOf(spans.only('start'))
     const elsewhere = [...seen].map(([method, ids]) => [method, [...ids].filter((id) => id !== starting)])
     expect(Object.fromEntries(elsewhere)).toMatchObject({ claim: [undefined], settleIfLeased: [undefined] })
     expect(elsewhere.flatMap(([, ids]) => ids).filter((id) => id !== undefined)).toEqual([])

@@ -1,6 +1,6 @@
 import postgres from 'postgres'
 import { describe } from 'vitest'
-import type { EventStore } from '../../../src/index.js'
+import type { OutboxStore } from '../../../src/index.js'
 import { postgresStore } from '../../../src/stores/postgres/index.js'
 import { type CallersWorld, testAuditOfCallersTransaction } from '../../support/callers-transaction.js'
 import { afterwards, emptyDatabase, poolOn } from '../../support/trap-kit.js'
@@ -23,7 +23,7 @@ describe('the audit line of an event', () => {
     const sql = postgres(await emptyDatabase(), { max: 4, onnotice: () => {} })
     afterwards('end postgres.js', () => sql.end({ timeout: 1 }))
     return {
-      store: postgresStore(sql) as unknown as EventStore<postgres.ReservedSql>,
+      store: postgresStore(sql) as unknown as OutboxStore<postgres.ReservedSql>,
       begin: async () => {
         const client = await sql.reserve()
         await client.unsafe('BEGIN')

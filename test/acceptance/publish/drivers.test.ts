@@ -4,9 +4,9 @@ import postgres from 'postgres'
 import { afterAll, beforeAll, describe, expect, inject, it, onTestFinished } from 'vitest'
 import {
   createOutbox,
-  type EventStore,
   fixedDelay,
   type Outbox,
+  type OutboxStore,
   silentLogger,
   TransactionEndedError,
 } from '../../../src/index.js'
@@ -17,7 +17,7 @@ import { HOUR_MS, OrderPlaced } from '../../support/world.js'
 
 /** One driver, as far as these tests need it. `Client` is its own handle of a transaction. */
 interface Driver<Client> {
-  readonly store: EventStore<Client>
+  readonly store: OutboxStore<Client>
   /** A statement on the handle that the application gets. */
   run(client: Client, sql: string): Promise<unknown>
   /** A statement outside of everything. */
@@ -39,7 +39,7 @@ async function pgDriver(url: string): Promise<Driver<pg.PoolClient>> {
 async function postgresJsDriver(url: string): Promise<Driver<postgres.TransactionSql>> {
   const sql = postgres(url, { max: 8, onnotice: () => {} })
   return {
-    store: postgresStore(sql) as EventStore<postgres.TransactionSql>,
+    store: postgresStore(sql) as OutboxStore<postgres.TransactionSql>,
     run: async (client, text) => client.unsafe(text),
     select: async (text) => [...(await sql.unsafe(text))],
     close: () => sql.end({ timeout: 2 }),

@@ -1,5 +1,6 @@
 import { expect, it } from 'vitest'
 import { DuplicateEventError } from '../../../src/index.js'
+import { gate } from '../../../src/testing/store-conformance/fixtures.js'
 import { recordingMetrics } from '../../support/recording.js'
 import { until } from '../../support/until.js'
 import { HOUR_MS, OrderPlaced, onEveryPostgres } from '../../support/world.js'
@@ -147,10 +148,16 @@ onEveryPostgres('delayed delivery', (newWorld) => {
     const handled: string[] = []
     outbox.on(OrderPlaced, 'note', (event) => void handled.push(event.eventId))
     await outbox.start()
-    await outbox.transaction(async (tx) => {
+    const [written, polled] = [gate(), gate()]
+    const publishing = outbox.transaction(async (tx) => {
       await tx.publish(order('overdue'), { deliverAt: new Date(Date.now() - HOUR_MS) })
-      await outbox.poll()
+      written.open()
+      await polled.opened
     })
+    await written.opened
+    await outbox.poll()
+    polled.open()
+    await publishing
     await until(() => handled.length === 1, { timeoutMs: 5_000 })
   })
 

@@ -84,7 +84,7 @@ it.each(['redis', 'nats', 'amqp', 'kafka'])(
     await outbox.enqueue({ type: 'a' })
     const run = start('relay', '--database', database.url, '--to', `${scheme}://${NOWHERE}`)
     // The client of NATS has no connection to hand out before it is connected.
-    const line = scheme === 'nats' ? 'connecting to the broker' : 'the broker cannot be reached'
+    const line = scheme === 'nats' ? 'connecting to the broker' : 'the broker is unavailable'
     await until(() => run.stdout.includes(line), { timeoutMs: 40_000, what: `it says: ${line}` })
     expect(run.child.exitCode).toBe(null)
     run.child.kill('SIGTERM')

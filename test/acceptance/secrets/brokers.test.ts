@@ -63,9 +63,9 @@ async function pass(world: World, secrets: Secrets, evidence: Evidence): Promise
   const attributes = { specversion: '1.0', id: 'x', source: 'somewhere', type: 'works' }
   await world.publishForeign(`{"card": "${secret}`, attributes)
   await world.publishForeign('{}', { ...attributes, id: 'y', headers: `{"a": "${secret}` })
-  await until(async () => handled >= 2 && (await world.buried('g')).length >= 4, {
+  await until(async () => handled >= 2 && (await world.deadLetters('g')).length >= 4, {
     timeoutMs: 15_000,
-    what: 'all of them handled or buried',
+    what: 'all messages are handled or dead-lettered',
   })
   const large = event('works', { payload: { secret, rest: 'x'.repeat(1_100_000) } })
   await evidence.failure('too large', sender.publish(large))

@@ -5,9 +5,9 @@ import { z } from 'zod'
 import {
   createOutbox,
   defineEvent,
-  type EventStore,
   fixedDelay,
   type Outbox,
+  type OutboxStore,
   Unrecoverable,
 } from '../../../src/index.js'
 import { until } from '../../support/until.js'
@@ -20,7 +20,7 @@ export interface Place {
   readonly url: string
   readonly raising: Raising
   /** A new one on the same tables. */
-  store(): EventStore<unknown>
+  store(): OutboxStore<unknown>
   /** On a connection of the application's own, which nobody cuts. */
   sql(text: string): Promise<unknown>
   /** Statements that make the tables refuse: by a constraint, by a trigger that quotes the row, and a retry. */

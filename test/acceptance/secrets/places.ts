@@ -1,7 +1,7 @@
 import mysql from 'mysql2/promise'
 import postgres from 'postgres'
 import { inject, onTestFinished } from 'vitest'
-import type { EventStore } from '../../../src/store.js'
+import type { OutboxStore } from '../../../src/store.js'
 import { mysqlStore } from '../../../src/stores/mysql/index.js'
 import { postgresStore } from '../../../src/stores/postgres/index.js'
 import { sqliteStore } from '../../../src/stores/sqlite/index.js'
@@ -128,7 +128,7 @@ async function onPg(): Promise<Place> {
   const own = poolOn(url)
   return {
     url,
-    store: () => postgresStore(poolOn(proxy.url)) as EventStore<unknown>,
+    store: () => postgresStore(poolOn(proxy.url)) as OutboxStore<unknown>,
     sql: (text) => own.query(text),
     refusals: POSTGRES,
     raising: POSTGRES_RAISING,
@@ -143,7 +143,7 @@ async function onPostgresJs(): Promise<Place> {
   afterwards('end postgres.js', () => sql.end({ timeout: 1 }))
   return {
     url,
-    store: () => postgresStore(sql) as EventStore<unknown>,
+    store: () => postgresStore(sql) as OutboxStore<unknown>,
     sql: async (text) => sql.unsafe(text),
     refusals: POSTGRES,
     raising: POSTGRES_RAISING,
@@ -159,7 +159,7 @@ async function onMysql(): Promise<Place> {
   afterwards('end the pools', () => Promise.all([pool?.end(), own?.end()]))
   return {
     url: database.url,
-    store: () => mysqlStore(pool as mysql.Pool) as unknown as EventStore<unknown>,
+    store: () => mysqlStore(pool as mysql.Pool) as unknown as OutboxStore<unknown>,
     sql: async (text) => own?.query(text),
     refusals: MYSQL,
     raising: MYSQL_RAISING,
@@ -176,7 +176,7 @@ async function onSqlite({ open }: SqliteDriver): Promise<Place> {
   onTestFinished(() => void own.close())
   return {
     url: `sqlite:${file}`,
-    store: () => sqliteStore(() => open(file)) as EventStore<unknown>,
+    store: () => sqliteStore(() => open(file)) as OutboxStore<unknown>,
     sql: async (text) => own.exec(text),
     refusals: SQLITE,
     raising: SQLITE_RAISING,

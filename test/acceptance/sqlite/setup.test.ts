@@ -1,6 +1,6 @@
 import type Libsql from 'libsql'
 import { describe, expect, expectTypeOf, it, onTestFinished } from 'vitest'
-import { createOutbox, defineEvent, type EventStore, silentLogger } from '../../../src/index.js'
+import { createOutbox, defineEvent, type OutboxStore, silentLogger } from '../../../src/index.js'
 import { type SqliteDatabase, sqliteStore } from '../../../src/stores/sqlite/index.js'
 import { sqliteDrivers, sqliteFolder } from '../../support/sqlite-drivers.js'
 import { until } from '../../support/until.js'
@@ -168,5 +168,5 @@ it('refuses settings that it does not know or cannot take', async () => {
 it('knows the type of its connections by the function that opens them', () => {
   const Database = undefined as unknown as typeof Libsql
   const store = sqliteStore(() => new Database('never-opened.db'))
-  expectTypeOf(store).toEqualTypeOf<EventStore<Libsql.Database>>()
+  expectTypeOf(store).toEqualTypeOf<OutboxStore<Libsql.Database>>()
 })

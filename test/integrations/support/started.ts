@@ -3,9 +3,9 @@ import { expect, onTestFinished } from 'vitest'
 import {
   createOutbox,
   defineEvent,
-  type EventStore,
   type Outbox,
   type OutboxOptions,
+  type OutboxStore,
   silentLogger,
 } from '../../../src/index.js'
 import { until } from '../../support/until.js'
@@ -26,7 +26,7 @@ export interface Started {
 
 /** A started outbox with tables of its own. No poller comes by: what is handled came from memory. */
 export async function started(
-  createStore: (table: string) => EventStore<unknown>,
+  createStore: (table: string) => OutboxStore<unknown>,
   dispatcher: OutboxOptions<unknown>['dispatcher'] = {},
 ): Promise<Started> {
   const outbox = createOutbox({

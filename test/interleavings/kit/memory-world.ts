@@ -1,4 +1,4 @@
-import type { EventStore } from '../../../src/store.js'
+import type { OutboxStore } from '../../../src/store.js'
 import { memoryStore } from '../../../src/stores/memory/index.js'
 import { VirtualClock } from '../../../src/testing/index.js'
 import { turns } from '../../support/until.js'
@@ -8,9 +8,9 @@ import { LEASE_MS, type World } from './world.js'
 const ENOUGH_TURNS = 5
 
 /** One store, since its rows are in it; each session has clients of its own. `spoil` plants a bug. */
-export function memoryWorld(spoil: (store: EventStore) => EventStore = (store) => store): World {
+export function memoryWorld(spoil: (store: OutboxStore) => OutboxStore = (store) => store): World {
   const clock = new VirtualClock()
-  const good = memoryStore({ clock }) as unknown as EventStore
+  const good = memoryStore({ clock }) as unknown as OutboxStore
   const store = spoil(good)
   let timesPassed = 0
   return {

@@ -1,5 +1,5 @@
 import mysql from 'mysql2'
-import type { EventStore } from '../../../src/store.js'
+import type { OutboxStore } from '../../../src/store.js'
 import { mysqlStore } from '../../../src/stores/mysql/index.js'
 import { waitingThreads } from '../../support/lock-waits.js'
 import { freshMysql } from '../../support/mariadb-server.js'
@@ -20,9 +20,9 @@ export async function mysqlWorld(serverUrl: string): Promise<World> {
     return pool
   }
   const watcher = newPool(3)
-  const observer = mysqlStore(watcher) as unknown as EventStore
+  const observer = mysqlStore(watcher) as unknown as OutboxStore
   await observer.migrate()
-  const opened: EventStore[] = []
+  const opened: OutboxStore[] = []
   return {
     name: flavor,
     observer,
@@ -37,7 +37,7 @@ export async function mysqlWorld(serverUrl: string): Promise<World> {
         threads.add(connection.threadId)
         statements.watch(connection)
       })
-      const store = mysqlStore(pool) as unknown as EventStore
+      const store = mysqlStore(pool) as unknown as OutboxStore
       await store.open({ onRing: () => {}, onWarning: () => {} })
       opened.push(store)
       return {

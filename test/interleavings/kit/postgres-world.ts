@@ -1,5 +1,5 @@
 import pg from 'pg'
-import type { EventStore } from '../../../src/store.js'
+import type { OutboxStore } from '../../../src/store.js'
 import { postgresStore } from '../../../src/stores/postgres/index.js'
 import { freshDatabase } from '../../support/database.js'
 import { LEASE_MS, type OpenCall, type World } from './world.js'
@@ -18,9 +18,9 @@ export async function postgresWorld(name: string, serverUrl: string): Promise<Wo
     return pool
   }
   const watcher = newPool('watcher', 2)
-  const observer = postgresStore(watcher, { doorbell: false }) as unknown as EventStore
+  const observer = postgresStore(watcher, { doorbell: false }) as unknown as OutboxStore
   await observer.migrate()
-  const opened: EventStore[] = []
+  const opened: OutboxStore[] = []
   return {
     name,
     observer,
@@ -29,7 +29,7 @@ export async function postgresWorld(name: string, serverUrl: string): Promise<Wo
     now: () => Date.now(),
     seat: async (label) => {
       const pool = newPool(label, 4)
-      const store = postgresStore(pool, { doorbell: false }) as unknown as EventStore
+      const store = postgresStore(pool, { doorbell: false }) as unknown as OutboxStore
       await store.open({ onRing: () => {}, onWarning: () => {} })
       opened.push(store)
       return {
@@ -58,8 +58,8 @@ async function opener(pool: pg.Pool) {
   // As the store sets its own connection for claims.
   await client.query('set enable_bitmapscan = off; set enable_sort = off')
   client.release()
-  const store = postgresStore(pool, { doorbell: false, prepare: true }) as unknown as EventStore
-  return <T>(call: (store: EventStore) => Promise<T>): OpenCall<T> => {
+  const store = postgresStore(pool, { doorbell: false, prepare: true }) as unknown as OutboxStore
+  return <T>(call: (store: OutboxStore) => Promise<T>): OpenCall<T> => {
     const ran = pool.query('begin').then(() => call(store))
     return {
       ran,

@@ -1,5 +1,5 @@
 import { EventEnvelope } from '../../../src/core/envelope.js'
-import type { ClaimedRow, EventStore, Settlement, TypeFilter } from '../../../src/store.js'
+import type { ClaimedRow, OutboxStore, Settlement, TypeFilter } from '../../../src/store.js'
 import { type Act, type Got, type Held, type NewRow, type Outcome, RUN_LENGTH } from './model.js'
 import { LedTransaction } from './transaction.js'
 import { LEASE_MS, type OpenCall, type Seat, type World } from './world.js'
@@ -172,7 +172,7 @@ export class Session {
 
   async #opened(step: CallStep, stopBefore?: number): Promise<null> {
     const { open, stop } = this.#seat
-    const call = (store: EventStore) => this.#call(store, step)
+    const call = (store: OutboxStore) => this.#call(store, step)
     this.#open = (stopBefore === undefined ? open?.(call) : stop?.(call, stopBefore)) ?? null
     if (!this.#open) throw new Error(`${this.#world.name} cannot hold a call open`)
     await this.#open.ran
@@ -191,7 +191,7 @@ export class Session {
     return act
   }
 
-  async #call(store: EventStore, step: CallStep): Promise<Act> {
+  async #call(store: OutboxStore, step: CallStep): Promise<Act> {
     switch (step) {
       case 'claim':
       case 'claim fresh':
@@ -210,7 +210,7 @@ export class Session {
     }
   }
 
-  async #claim(store: EventStore, kind: Claiming): Promise<Act> {
+  async #claim(store: OutboxStore, kind: Claiming): Promise<Act> {
     const token = `${this.name}:${++this.#calls}`
     // The first sessions try what was lost together, the others one by one.
     const together = kind === 'claim keys' || this.name < 'C'
@@ -236,7 +236,7 @@ export class Session {
   }
 
   /** As a worker does: the first event failed, and those behind it are given back unhandled. */
-  async #settle(store: EventStore, step: Settling): Promise<Act> {
+  async #settle(store: OutboxStore, step: Settling): Promise<Act> {
     const isDone = step === 'done' || step === 'done and gone'
     const outcomes = this.#held.map((held, index): Outcome => {
       const outcome = step === 'done and gone' ? 'gone' : isDone || index === 0 ? step : 'release'

@@ -1,4 +1,4 @@
-import type { EventStore } from '../../../src/store.js'
+import type { OutboxStore } from '../../../src/store.js'
 import { sqliteStore } from '../../../src/stores/sqlite/index.js'
 import { type SqliteDriver, sqliteFolder } from '../../support/sqlite-drivers.js'
 import { turns } from '../../support/until.js'
@@ -11,9 +11,9 @@ const ENOUGH_TURNS = 5
 export async function sqliteWorld({ name, open }: SqliteDriver): Promise<World> {
   const folder = sqliteFolder()
   const file = folder.file('interleavings.db')
-  const stores: EventStore[] = []
+  const stores: OutboxStore[] = []
   const newStore = () => {
-    const store = sqliteStore(() => open(file)) as unknown as EventStore
+    const store = sqliteStore(() => open(file)) as unknown as OutboxStore
     stores.push(store)
     return store
   }

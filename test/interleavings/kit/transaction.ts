@@ -1,4 +1,4 @@
-import type { EventStore } from '../../../src/store.js'
+import type { OutboxStore } from '../../../src/store.js'
 import type { TransactionSession } from '../../../src/transaction.js'
 
 type Session = TransactionSession<unknown>
@@ -13,7 +13,7 @@ export class LedTransaction {
   readonly #commands: Command[] = []
   #wake = () => {}
 
-  constructor(store: EventStore) {
+  constructor(store: OutboxStore) {
     this.#ended = store.transaction((session) => this.#obey(session)).catch(unlessUndone)
     // Whoever waits for an answer, or for the end, is told.
     this.#ended.catch(() => {})

@@ -1,19 +1,19 @@
 import { fixedDelay } from '../../../src/core/backoff.js'
 import { EventCatalog } from '../../../src/core/catalog.js'
-import { BoundedQueue } from '../../../src/dispatcher/bounded-queue.js'
-import { Delivery } from '../../../src/dispatcher/delivery.js'
-import { Dispatcher } from '../../../src/dispatcher/dispatcher.js'
-import { InFlight } from '../../../src/dispatcher/in-flight.js'
-import { settlementOf } from '../../../src/dispatcher/outcome.js'
-import { type Registration, Routes } from '../../../src/dispatcher/routing.js'
-import { Settler } from '../../../src/dispatcher/settler.js'
 import { silentLogger } from '../../../src/observe/logger.js'
 import { batchRegistrationOf, registrationOf } from '../../../src/outbox/registration.js'
-import { LeaseKeeper, leaseLost } from '../../../src/poller/lease-keeper.js'
-import { linkRuns } from '../../../src/poller/ordered-scan.js'
 import type { Settlement } from '../../../src/store.js'
 import { event } from '../../../src/testing/store-conformance/fixtures.js'
 import { VirtualClock } from '../../../src/testing/virtual-clock.js'
+import { BoundedQueue } from '../../../src/work/bounded-queue.js'
+import { Delivery } from '../../../src/work/delivery.js'
+import { Dispatcher } from '../../../src/work/dispatcher.js'
+import { InFlight } from '../../../src/work/in-flight.js'
+import { LeaseKeeper } from '../../../src/work/lease-keeper.js'
+import { leaseLost } from '../../../src/work/lease-lost.js'
+import { linkRuns } from '../../../src/work/ordered-scan.js'
+import { type Registration, Routes } from '../../../src/work/routes.js'
+import { Settler } from '../../../src/work/settler.js'
 import { fateOf } from './oracle.js'
 import { type Action, errorOf, type HandlerPlan, LEASE_MS, type Plan } from './plan.js'
 import { type Row, Table } from './table.js'
@@ -46,7 +46,7 @@ export class Model {
     this.#settler = new Settler({
       ...common,
       keepDone: true,
-      held: () => this.#inFlight.size,
+      inFlightCount: () => this.#inFlight.size,
       store: { list: (filter) => this.#table.list(filter), settleIfLeased: async (all) => this.#settle(all) },
       onSettled: (delivery, _, settled) => {
         if (!delivery) return
@@ -72,8 +72,7 @@ export class Model {
         watcher.dropped(delivery)
         this.#inFlight.remove(delivery)
       },
-      onRoom: () => {},
-      onLaneRoom: () => {},
+      wakeups: { request: () => {} },
     })
     this.#keeper = new LeaseKeeper({ ...common, leaseMs: LEASE_MS, stuckAfterMs: 1e9, store: this.#table })
     for (const handler of plan.handlers) this.#register(handler)
@@ -146,24 +145,20 @@ export class Model {
     const { paused } = this.#table
     paused.clear()
     for (const type of types) paused.add(type)
-    if (!this.#routes.pause([...paused])) return
+    if (!this.#routes.setPausedTypes([...paused])) return
     this.#watcher.interrupted((type) => paused.has(type))
-    for (const delivery of this.#dispatcher.takePaused()) this.#giveBack(delivery)
+    this.#dispatcher.releasePaused()
   }
 
   #stop(): void {
     this.#watcher.stopped = true
     this.#watcher.interrupted(() => true)
-    for (const delivery of this.#dispatcher.pause()) this.#giveBack(delivery)
+    this.#dispatcher.suspend()
   }
 
   #start(): void {
     this.#watcher.stopped = false
     this.#dispatcher.resume()
-  }
-
-  #giveBack(delivery: Delivery): void {
-    this.#settler.add(settlementOf(delivery, { outcome: 'release', delayMs: 0 }), delivery)
   }
 
   /** Another instance takes the row, although its lease was good; we may hear of it. */
@@ -190,22 +185,22 @@ export class Model {
   }
 
   #newToken(): string {
-    this.#table.leftOut = this.#routes.filter().except ?? []
+    this.#table.leftOut = this.#routes.filter().excludedTypes ?? []
     return `me:${++this.#claims}`
   }
 
   #answer(claimed: readonly Delivery[], lateMs: number): void {
-    if (lateMs === 0) this.#dispatcher.cold(claimed)
-    else this.#clock.setTimer(() => this.#dispatcher.cold(claimed), lateMs)
+    if (lateMs === 0) this.#dispatcher.addCold(claimed)
+    else this.#clock.setTimer(() => this.#dispatcher.addCold(claimed), lateMs)
   }
 
   /** As if it had just been published. */
   #goHot(row: Row): void {
     const isNew = row.attempts === 0 && row.handledBy.length === 0 && row.token === null && row.key === null
-    if (!isNew || this.#watcher.stopped || !this.#table.canRun(row) || this.#inFlight.has(row.id)) return
+    if (!isNew || this.#watcher.stopped || !this.#table.canRun(row) || this.#inFlight.hasEvent(row.id)) return
     const delivery = this.#lease(row, `hot:${++this.#claims}`, 'hot')
     this.#hot.reserve(delivery.bytes)
-    this.#dispatcher.hot(delivery)
+    this.#dispatcher.addHot(delivery)
   }
 
   #lease(row: Row, token: string, source: 'hot' | 'cold'): Delivery {
@@ -262,9 +257,10 @@ export class Model {
   }
 
   #add(registration: Registration): void {
-    this.#dispatcher.register([registration])
     const { room } = this.#plan
-    if (registration.lane && room !== null) registration.lane.room.most = room
+    for (const { queue } of this.#dispatcher.register([registration])) {
+      if (queue && room !== null) queue.capacity = room
+    }
   }
 
   /** In calm plans the fate of an event must not depend on the company that it has in a batch. */
@@ -341,9 +337,9 @@ export class Model {
     for (const row of this.#pending) this.#watcher.wrong(`${row.id} is forgotten: ${JSON.stringify(row)}`)
     this.#watcher.checkEnd()
     const left = {
-      leftOut: this.#routes.filter().except?.length ?? 0,
+      excludedTypes: this.#routes.filter().excludedTypes?.length ?? 0,
       ...{ held: this.#inFlight.size, timers: this.#clock.timerCount },
-      ...{ hot: PLACES - this.#hot.room, cold: PLACES - this.#cold.room },
+      ...{ hot: PLACES - this.#hot.free, cold: PLACES - this.#cold.free },
     }
     if (Object.values(left).some((count) => count > 0)) {
       this.#watcher.wrong(`something is left: ${JSON.stringify(left)}`)

@@ -1,5 +1,5 @@
-import type { Delivery } from '../../../src/dispatcher/delivery.js'
 import type { Settlement } from '../../../src/store.js'
+import type { Delivery } from '../../../src/work/delivery.js'
 import { complaintAbout, isThrough, type Judged } from './oracle.js'
 import { type HandlerPlan, type Plan, refusalOf, type Step, stepOf } from './plan.js'
 import type { Row, Table } from './table.js'
