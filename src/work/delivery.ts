@@ -9,6 +9,7 @@ interface DeliveryHandler {
 
 /** Queue of a handler, which counts the deliveries that wait for it. */
 interface DeliveryQueue {
+  readonly isFull: boolean
   leave(delivery: Delivery): void
 }
 

@@ -279,7 +279,7 @@ export class Dispatcher {
           this.#report(error, delivery)
           this.#releaseSlot(delivery)
         })
-        if (!mayWait) continue
+        if (!delivery.queues.some(({ isFull }) => isFull)) continue
         // A handler that ends at once makes capacity for the next delivery.
         this.#startSoon()
         return

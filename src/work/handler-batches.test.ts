@@ -153,10 +153,10 @@ describe('Batches: what comes together', () => {
     expect(batches[1]).toEqual([...'jklmnopqr'])
   })
 
-  it('keeps no more waiting than fill a batch, or a hundred', () => {
+  it('keeps no more waiting than fill two batches, or a hundred', () => {
     for (const [size, most] of [
       [5, 100],
-      [500, 500],
+      [500, 1_000],
     ] as const) {
       const { handle } = held()
       const { add, queue } = world(handle, { size, concurrency: 1 })

@@ -4,6 +4,8 @@ import { NotStarted } from './not-started.js'
 
 /** Smallest capacity of a backlog, in events. */
 const LEAST_CAPACITY = 100
+/** Batches in a backlog. With one batch, the type would be excluded from claims before the batch is full. */
+const BATCHES = 2
 /** Most payload in a backlog. A batch with this much payload is full. */
 const MAX_BYTES = 8 * 1_048_576
 /** From this share of the capacity on, the type is not claimed: the next claim would not find capacity for all its rows. */
@@ -55,7 +57,7 @@ export class HandlerQueue {
 
   constructor(options: HandlerQueueOptions) {
     this.#options = options
-    this.capacity = Math.max(options.batchSize, LEAST_CAPACITY)
+    this.capacity = Math.max(options.batchSize * BATCHES, LEAST_CAPACITY)
   }
 
   // ── backlog ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -67,7 +69,7 @@ export class HandlerQueue {
 
   /** Whether the delivery is in the backlog, or there is capacity for it. */
   accepts(delivery: Delivery): boolean {
-    return !this.#isFull || this.#backlog.has(delivery)
+    return !this.isFull || this.#backlog.has(delivery)
   }
 
   /**
@@ -106,7 +108,8 @@ export class HandlerQueue {
     this.#resumeClaims()
   }
 
-  get #isFull(): boolean {
+  /** Whether the backlog accepts no further delivery. */
+  get isFull(): boolean {
     return this.#isClosed || this.#isFilledTo(1)
   }
 
