@@ -15,7 +15,7 @@ export default defineConfig({
   test: {
     pool: 'forks',
     // The tests wait for servers most of the time, so there are more workers than cores.
-    maxWorkers: 6,
+    maxWorkers: 4,
     sequence: { sequencer: LongestFirst },
     teardownTimeout: 20_000,
     projects: Object.entries(PROJECTS).map(([name, { include, exclude = [] }]) => ({
