@@ -81,7 +81,8 @@ export async function createNatsWorld(server: NatsServer): Promise<BusWorld> {
 }
 
 async function deleteStreams(admin: NatsConnection, prefix: string): Promise<void> {
-  const manager = await jetstreamManager(admin)
+  // A server that has just started may take long to answer.
+  const manager = await jetstreamManager(admin, { timeout: 20_000 })
   for await (const { config } of manager.streams.list())
     if (config.name.startsWith(prefix)) await manager.streams.delete(config.name)
 }
