@@ -2,13 +2,10 @@ import { types } from 'node:util'
 import { BatchResultError } from '../core/errors.js'
 import { ignoreRejection, isA, isThenable, read } from '../core/unknown.js'
 
-/** For each event what became of it: an error, or what `Promise.allSettled` says; nothing when it went well. */
-export type BatchResults = readonly (Error | null | undefined | PromiseSettledResult<unknown>)[]
-
 /** Entries of a result with the wrong length whose rejections are handled. */
 const MAX_EXTRA = 10_000
 
-/** What went wrong with each event, null where nothing did. */
+/** One entry per event: its error, or null if it was handled. */
 export type BatchErrors = readonly ({ readonly thrown: unknown } | null)[]
 
 /**

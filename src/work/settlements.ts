@@ -1,13 +1,8 @@
 import type { RetryPolicy } from '../core/backoff.js'
-import {
-  AftercommitError,
-  AggregateHandlerError,
-  HandlerGaveUpError,
-  RetryAfter,
-  Unrecoverable,
-} from '../core/errors.js'
+import { AftercommitError, AggregateHandlerError, HandlerGaveUpError } from '../core/errors.js'
+import { decideRetry, FALLBACK_DELAY_MS, type FailedCall } from '../core/retry-decision.js'
 import { sanitizeText } from '../core/text.js'
-import { describeError, ignoreRejection, isA } from '../core/unknown.js'
+import { describeError, isA } from '../core/unknown.js'
 import type { Failure, Settlement } from '../store.js'
 import type { Delivery } from './delivery.js'
 import { NotStarted } from './not-started.js'
@@ -68,39 +63,46 @@ export class Settlements {
   ): Settlement {
     const failures = all.filter(wasCalled)
     if (failures.length === 0 && succeeded.length === 0) return releaseOf(delivery)
-    const isComplete = failures.length === all.length
-    const counted = isComplete && failures.some(({ error }) => !isA(error, RetryAfter)) ? 1 : 0
-    const attempts = delivery.attempts + counted
     const handledBy = [...delivery.handledBy, ...succeeded]
-    const left = handlers.filter(
-      (handler) => !handledBy.includes(handler.name) && attempts < this.#limitOf(handler),
-    )
-    if (left.length === 0 || failures.some(({ error }) => isA(error, Unrecoverable))) {
-      return this.dead(delivery, failures, succeeded, counted)
-    }
-    const delays = failures.map((failure) => {
-      const handler = left.find(({ name }) => name === failure.handler)
-      if (failure.handler !== null && !handler) return 0
-      const policy = handler?.retry?.policy ?? this.#options.retry.policy
-      return delayOf(policy, Math.max(1, attempts), failure.error)
+    const left = handlers.filter(({ name }) => !handledBy.includes(name))
+    const decision = decideRetry({
+      attempts: delivery.attempts,
+      failures: failures.map((failure) => this.#failedCall(failure, left)),
+      isComplete: failures.length === all.length,
     })
+    const counted = decision.attempts - delivery.attempts
+    if (decision.action === 'deadLetter') return this.dead(delivery, failures, succeeded, counted)
     return settlementOf(delivery, {
       outcome: 'retry',
-      delayMs: Math.max(0, ...delays),
+      delayMs: decision.action === 'retry' ? decision.delayMs : 0,
       attempts: counted,
       ...this.#history(delivery, failures, succeeded),
     })
   }
 
+  /** An error that no handler threw keeps all the handlers that are left from being called. */
+  #failedCall({ handler: name, error }: HandlerFailure, left: readonly Handler[]): FailedCall {
+    const { policy } = this.#options.retry
+    if (name === null)
+      return { error, policy, maxAttempts: Math.max(...left.map((each) => this.#limitOf(each))) }
+    const handler = left.find((each) => each.name === name)
+    return {
+      error,
+      policy: handler?.retry?.policy ?? policy,
+      maxAttempts: handler ? this.#limitOf(handler) : 0,
+    }
+  }
+
   /** The event has no handler, and the settings ask for retries instead of a dead letter. */
   unroutable(delivery: Delivery, error: unknown): Settlement {
-    const { maxAttempts, policy } = this.#options.retry
-    const attempts = delivery.attempts + 1
     const failures = [{ handler: null, error }]
-    if (attempts >= maxAttempts) return this.dead(delivery, failures, [])
+    const { attempts } = delivery
+    const failedCall = { error, ...this.#options.retry }
+    const decision = decideRetry({ attempts, failures: [failedCall], isComplete: true })
+    if (decision.action !== 'retry') return this.dead(delivery, failures, [])
     return settlementOf(delivery, {
       outcome: 'retry',
-      delayMs: delayOf(policy, attempts, error),
+      delayMs: decision.delayMs,
       attempts: 1,
       ...this.#history(delivery, failures, []),
     })
@@ -202,21 +204,4 @@ export function withCause(error: unknown, cause: unknown): unknown {
 
 function wasCalled({ error }: HandlerFailure): boolean {
   return !isA(error, NotStarted)
-}
-
-/** A hundred years. Databases have no dates that are much later. */
-const LONGEST_DELAY_MS = 3_155_760_000_000
-
-/** Delay after an unexpected error, and after a policy that throws or returns no number of milliseconds. */
-const FALLBACK_DELAY_MS = 60_000
-
-function delayOf(policy: RetryPolicy, attempts: number, error: unknown): number {
-  try {
-    const delay: unknown = isA(error, RetryAfter) ? error.delayMs : policy.delayMs(attempts, error)
-    if (typeof delay === 'number' && Number.isFinite(delay) && delay >= 0) {
-      return Math.min(delay, LONGEST_DELAY_MS)
-    }
-    ignoreRejection(delay)
-  } catch {}
-  return FALLBACK_DELAY_MS
 }
