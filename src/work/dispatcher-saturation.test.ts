@@ -15,7 +15,7 @@ async function fill({ cold, settle }: ReturnType<typeof dispatcherWorld>, eventT
 
 const never = () => new Promise<void>(() => {})
 
-describe('Dispatcher: a handler without room', () => {
+describe('Dispatcher: a handler whose queue is full', () => {
   it.each(['limit', 'batch'])('of a %s gives back what is too much, and keeps no worker', async (kind) => {
     const { onType, onBatch, cold, hot, settle, outcomes, ends, dispatcher, inFlight } = dispatcherWorld({
       concurrency: 1,
@@ -172,7 +172,7 @@ describe('Dispatcher: what was paused or stopped meanwhile', () => {
     })
   })
 
-  it('leaves lanes alone of which nothing is paused', async () => {
+  it('keeps the waiting events of other types when a type is paused', async () => {
     const { on, onBatch, cold, settle, clock, ends, dispatcher, routes, metrics } = dispatcherWorld()
     const first = gate()
     const batches: string[][] = []
